@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { shot, WEBGPU_SINCE } from "./support/browser.mjs";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
-import { answered, field, pick, send, shape, STATES } from "./support/states.mjs";
+import { answered, chatting as openChat, field, pick, send, shape, STATES } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site;
@@ -17,13 +17,7 @@ before(async () => {
 after(() => site?.close());
 
 /** A page with a chat model. */
-async function chatting(options, name = "org/chat") {
-  const opened = await site.open(options);
-  await opened.page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
-  await pick(opened.page, name);
-  await opened.page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
-  return opened;
-}
+const chatting = (options, name) => openChat(site, options, name);
 
 /** Waits until the composer has the focus, which it gets when an answer is complete. */
 const focused = (page) => page.waitForFunction(() => document.activeElement?.closest(".composer"), null, { timeout: 10_000 });

@@ -85,6 +85,23 @@ export const ANSWER = {
   thinkingUnknown: (name: string) => `The thinking of ${name} cannot be switched.`,
 };
 
+export const SETTINGS = {
+  system: "System prompt",
+  ownSystem: "System prompt of this conversation",
+  ownSystemHint: "Replaces the one above. Leave it empty to use that one.",
+};
+
+/** Several answers to one question, and the context they use. */
+export const ANSWERS = {
+  several: "Answers to this question",
+  previous: "Previous answer",
+  next: "Next answer",
+  position: (at: number, of: number) => `Answer ${at} of ${of}`,
+  cut: "interrupted",
+  context: "Context used",
+  contextUsed: (tokens: string, all: string) => `${tokens} of ${all} tokens of context used`,
+};
+
 export const HISTORY = {
   title: "Conversations",
   none: "Your conversations are saved on this device.",
@@ -93,6 +110,12 @@ export const HISTORY = {
   remove: (name: string) => `Delete ${name}`,
   name: "Name of the conversation",
   exportAll: "Export all as JSON",
+  exported: "Conversations exported.",
+  import: "Import",
+  imported: (count: number) => (count === 0 ? "All of these conversations are here already." : count === 1 ? "1 conversation imported." : `${count} conversations imported.`),
+  notImported: "This file has no conversations of this page. Choose a file from “Export all as JSON”.",
+  search: "Search conversations",
+  noneFound: (query: string) => `No conversation contains “${query}”.`,
 };
 
 export const VISION = {

@@ -28,7 +28,16 @@ export async function pick(page, name) {
   await page.getByRole("button", { name: "Load", exact: true }).click();
 }
 
-const sheet = (name) => async (page) => {
+/** Opens the page with a chat model. */
+export async function chatting(site, options, name = "org/chat") {
+  const opened = await site.open(options);
+  await opened.page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
+  await pick(opened.page, name);
+  await opened.page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
+  return opened;
+}
+
+export const sheet = (name) => async (page) => {
   await page.getByRole("button", { name, exact: true }).click();
   await page.getByRole("dialog").waitFor();
 };
@@ -59,6 +68,10 @@ export const STATES = [
     await page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
   }],
   ["answer", (page) => send(page, "Some **Markdown**, `code`, and a list:\n- one\n- two\n\nA sentence that is long enough to wrap on every phone that there is.")],
+  ["answers-of-one", async (page) => {
+    await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
+    await page.getByText("2/2", { exact: true }).waitFor();
+  }],
   ["edit", (page) => page.getByRole("button", { name: "Edit this message" }).click()],
   ["picker", async (page) => {
     await page.keyboard.press("Escape");

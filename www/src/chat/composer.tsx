@@ -4,7 +4,7 @@
  */
 
 import { useSignal } from "@preact/signals";
-import type { TargetedKeyboardEvent } from "preact";
+import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { CHAT } from "../strings";
 import { announce } from "../ui/announce";
@@ -17,6 +17,8 @@ interface Props {
   coming: boolean;
   busy: boolean;
   completion: boolean;
+  /** Shown next to the send button. */
+  meter?: ComponentChildren;
   onSend: (text: string) => void;
   onStop: () => void;
 }
@@ -24,7 +26,7 @@ interface Props {
 /** On touch keyboards Enter inserts a new line; the send button is close. */
 const touch = matchMedia("(pointer: coarse)");
 
-export function Composer({ ready, coming, busy, completion, onSend, onStop }: Props) {
+export function Composer({ ready, coming, busy, completion, meter, onSend, onStop }: Props) {
   const field = useRef<HTMLTextAreaElement>(null);
   const waits = useSignal(false);
 
@@ -83,6 +85,7 @@ export function Composer({ ready, coming, busy, completion, onSend, onStop }: Pr
         }}
         onKeyDown={key}
       />
+      {meter}
       {busy ? (
         <button
           type="button"

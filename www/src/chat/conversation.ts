@@ -1,43 +1,21 @@
 /** The conversation and its running answer. */
 
-import { computed, signal, type Signal } from "@preact/signals";
-import type { ChatMessage, ChatStream, FinishReason, GenerationResult, JerboaError, Model, ToolCall, ToolCallDelta } from "jerboa";
+import { computed, signal } from "@preact/signals";
+import type { ChatMessage, ChatStream, GenerationResult, Model, ToolCall, ToolCallDelta } from "jerboa";
 import { asError } from "../errors";
 import { count } from "../format";
 import { recordRate } from "../model/decode-rate";
 import { CHAT } from "../strings";
 import { announce } from "../ui/announce";
 import { answerFields } from "./answer-store";
-import { forget, saveConversation, open, saved, type SavedTurn } from "./history";
+import { forget, saveConversation, open, saved, unfinished } from "./history";
 import { sampling, settings } from "./settings-store";
 import { splitThinking, ThinkingJoiner } from "./thinking";
+import { type Stats, Thread, type Turn } from "./thread";
 import { runTool, type ToolStep } from "./tools";
 
 /** Rounds of calls in one answer. */
 const MAX_TOOL_ROUNDS = 5;
-
-/** Statistics of an answer. */
-export interface Stats {
-  tokens: number;
-  promptTokens: number;
-  cachedTokens: number;
-  firstTokenMs: number;
-  tokensPerSecond: number | undefined;
-  /** Tokens of the thought among them. */
-  thoughtTokens: number;
-  reason: FinishReason | "abort";
-}
-
-export interface Turn {
-  id: number;
-  role: "user" | "assistant";
-  text: Signal<string>;
-  running: Signal<boolean>;
-  /** The calls that the answer made. */
-  steps: Signal<ToolStep[]>;
-  stats: Signal<Stats | undefined>;
-  error: Signal<JerboaError | undefined>;
-}
 
 /** Receives the text of an answer and its end. */
 type AnswerSink = { piece: (text: string) => void; step: (step: ToolStep) => void; end: (result: Omit<Stats, "firstTokenMs">) => void };
@@ -45,13 +23,18 @@ type AnswerSink = { piece: (text: string) => void; step: (step: ToolStep) => voi
 /** Sampling options of a regenerated answer; greedy decoding would repeat the first one. */
 const RESAMPLE = { temperature: 0.8, topP: 0.95 };
 
+/** Milliseconds between two saves of an answer that is being generated. */
+const UNFINISHED_INTERVAL_MS = 300;
+
 export class Conversation {
-  readonly turns = signal<Turn[]>([]);
+  readonly #thread = new Thread();
+  readonly turns = this.#thread.turns;
   readonly busy = computed(() => this.turns.value.some((turn) => turn.running.value));
   /** Whether the model continues a text instead of chatting. */
   readonly completion = signal(false);
+  /** The system prompt of this conversation; the settings' one where it is empty. */
+  readonly system = signal("");
   #id = newId();
-  #next = 1;
   #abort: AbortController | undefined;
 
   constructor() {
@@ -63,17 +46,29 @@ export class Conversation {
   async send(model: Model, text: string): Promise<void> {
     if (this.busy.peek()) return;
     // Story turns and chat turns cannot be mixed.
-    if (this.turns.peek().length > 0 && this.completion.peek() === model.info.hasChatTemplate) this.clear();
-    this.turns.value = [...this.turns.value, this.#turn("user", text)];
+    if (this.turns.peek().length > 0 && this.completion.peek() === model.info.hasChatTemplate) this.#renew();
+    this.#thread.add("user", text);
     await this.#answer(model);
   }
 
-  /** Regenerates the last answer with sampling. */
+  /** Adds another answer to the last question, with sampling. */
   async again(model: Model): Promise<void> {
     if (this.busy.peek()) return;
-    const turns = this.turns.value;
-    if (turns.at(-1)?.role === "assistant") this.turns.value = turns.slice(0, -1);
-    if (this.turns.value.length > 0) await this.#answer(model, RESAMPLE);
+    const turns = this.turns.peek();
+    const question = turns.at(-1)?.role === "assistant" ? turns.at(-2) : turns.at(-1);
+    if (question) await this.#answer(model, question, RESAMPLE);
+  }
+
+  /** The answers to the same question. */
+  answers(turn: Turn): Turn[] {
+    return this.#thread.siblings(turn);
+  }
+
+  /** Shows another answer to the same question, with the turns after it. */
+  show(turn: Turn): void {
+    if (this.busy.peek()) return;
+    this.#thread.select(turn);
+    this.#keep();
   }
 
   /** Continues an answer that reached its limit: text directly, a chat by asking for more. */
@@ -96,7 +91,7 @@ export class Conversation {
     const turns = this.turns.peek();
     const end = before ? turns.indexOf(before) : turns.length;
     this.#id = newId();
-    this.turns.value = turns.slice(0, end).map(({ role, text }) => this.#turn(role, text.peek()));
+    this.#thread.restore(turns.slice(0, end).map(({ role, text }) => ({ role, text: text.peek() })));
     if (!before) this.#keep("");
   }
 
@@ -107,21 +102,39 @@ export class Conversation {
 
   /** Starts a new conversation; the current one is saved. */
   clear(): void {
-    this.stop();
-    this.#id = newId();
-    open.value = "";
-    this.turns.value = [];
+    this.#renew();
+    this.system.value = "";
+  }
+
+  /** Changes the conversation's system prompt. */
+  setSystem(text: string): void {
+    this.system.value = text;
+    if (this.turns.peek().length > 0) this.#keep();
   }
 
   /** Opens a saved conversation. */
   open(id: string): void {
     const found = saved.peek().find((each) => each.id === id);
     if (!found) return;
-    this.stop();
+    this.#leave();
     this.#id = id;
     open.value = id;
     this.completion.value = found.completion;
-    this.turns.value = found.turns.map(({ role, text }) => this.#turn(role, text));
+    this.system.value = found.system ?? "";
+    this.#thread.restore(found.turns, found.leaf);
+    this.#recover();
+  }
+
+  /** Puts the text of an answer that a reload ended into its turn. */
+  #recover(): void {
+    const begun = unfinished.peek();
+    if (begun?.id !== this.#id) return;
+    const last = this.turns.peek().at(-1);
+    unfinished.value = null;
+    if (last?.role !== "assistant") return;
+    last.text.value = begun.text;
+    last.cut.value = true;
+    this.#keep();
   }
 
   /** Deletes a conversation. */
@@ -137,25 +150,47 @@ export class Conversation {
     return turns.map(({ role, text }) => `**${role === "user" ? "You" : "Model"}**\n\n${text.value}`).join("\n\n");
   }
 
-  #keep(model: string): void {
-    const turns: SavedTurn[] = this.turns.peek().map(({ role, text }) => ({ role, text: text.peek() }));
-    saveConversation({ id: this.#id, model, completion: this.completion.peek(), turns });
+  /** The messages of the turns up to `end`, as the model gets them. */
+  messages(end = this.turns.peek()): ChatMessage[] {
+    return messagesOf(end, this.system.peek() || settings.peek().system);
+  }
+
+  /** Leaves the current conversation, and keeps its system prompt. */
+  #renew(): void {
+    this.#leave();
+    this.#id = newId();
+    open.value = "";
+    this.#thread.clear();
+  }
+
+  /** Stops the answer and saves what it has. */
+  #leave(): void {
+    this.stop();
+    if (this.busy.peek()) this.#keep();
+  }
+
+  /** Saves the conversation; without a name, under the model that answered last. */
+  #keep(name?: string): void {
+    const model = name ?? saved.peek().find(({ id }) => id === this.#id)?.model ?? "";
+    const system = this.system.peek();
+    saveConversation({ id: this.#id, model, completion: this.completion.peek(), ...this.#thread.save(), ...(system ? { system } : {}) });
     open.value = this.#id;
   }
 
-  async #answer(model: Model, otherwise?: typeof RESAMPLE): Promise<void> {
-    const history = this.turns.value;
-    const turn = this.#turn("assistant", "");
-    this.turns.value = [...history, turn];
+  async #answer(model: Model, question = this.turns.peek().at(-1), otherwise?: typeof RESAMPLE): Promise<void> {
+    const turn = this.#thread.add("assistant", "", question);
     this.completion.value = !model.info.hasChatTemplate;
-    await this.#write(model, history, turn, otherwise);
+    await this.#write(model, this.turns.peek().slice(0, -1), turn, otherwise);
   }
 
   /** Generates a turn, from its start or continuing its text. */
   async #write(model: Model, history: Turn[], turn: Turn, otherwise?: typeof RESAMPLE): Promise<void> {
     turn.running.value = true;
     turn.error.value = undefined;
+    turn.cut.value = false;
     this.#keep(model.info.model);
+    const id = this.#id;
+    let savedAt = 0;
     const controller = new AbortController();
     this.#abort = controller;
     const started = performance.now();
@@ -164,6 +199,9 @@ export class Conversation {
       piece: (text) => {
         firstTokenMs ||= performance.now() - started;
         turn.text.value += text;
+        if (performance.now() - savedAt < UNFINISHED_INTERVAL_MS) return;
+        savedAt = performance.now();
+        unfinished.value = { id, text: turn.text.peek() };
       },
       step: (step) => {
         turn.steps.value = [...turn.steps.peek(), step];
@@ -177,19 +215,16 @@ export class Conversation {
     try {
       const begun = turn.text.peek();
       if (!model.info.hasChatTemplate) await complete(model, (history.at(-1)?.text.peek() ?? "") + begun, params, answer, controller.signal);
-      else await chat(model, history, params, answer, controller.signal);
+      else await chat(model, this.messages(history), params, answer, controller.signal);
       const stats = turn.stats.value;
       announce(stats?.reason === "abort" ? "Stopped." : `The answer is complete, ${count(stats?.tokens ?? 0, "token")}.`);
     } catch (thrown) {
       turn.error.value = asError(thrown);
     } finally {
       turn.running.value = false;
-      if (this.turns.peek().includes(turn)) this.#keep(model.info.model);
+      if (unfinished.peek()?.id === id) unfinished.value = null;
+      if (this.#thread.has(turn)) this.#keep(model.info.model);
     }
-  }
-
-  #turn(role: Turn["role"], text: string): Turn {
-    return { id: this.#next++, role, text: signal(text), running: signal(false), steps: signal([]), stats: signal(undefined), error: signal(undefined) };
   }
 }
 
@@ -197,8 +232,7 @@ function newId(): string {
   return crypto.randomUUID();
 }
 
-function messagesOf(history: Turn[]): ChatMessage[] {
-  const { system } = settings.peek();
+function messagesOf(history: Turn[], system: string): ChatMessage[] {
   const messages: ChatMessage[] = system.trim() ? [{ role: "system", content: system }] : [];
   for (const { role, text } of history) {
     const { thinking, answer } = splitThinking(text.peek());
@@ -209,8 +243,7 @@ function messagesOf(history: Turn[]): ChatMessage[] {
 }
 
 /** Answers; runs the page's functions that the model calls, and answers again with their results. */
-async function chat(model: Model, history: Turn[], how: Sampling, sink: AnswerSink, signal: AbortSignal): Promise<void> {
-  const messages = messagesOf(history);
+async function chat(model: Model, messages: ChatMessage[], how: Sampling, sink: AnswerSink, signal: AbortSignal): Promise<void> {
   const joiner = new ThinkingJoiner();
   let total: Omit<Stats, "firstTokenMs"> | undefined;
   for (let round = 0; round < MAX_TOOL_ROUNDS; round++) {

@@ -1,12 +1,14 @@
-/** The sheet of saved conversations. */
+/** The sheet of saved conversations: search, rename, open, delete, export and import. */
 
+import { useSignal } from "@preact/signals";
+import type { TargetedEvent } from "preact";
 import { HISTORY } from "../strings";
 import { announce } from "../ui/announce";
 import { Dialog } from "../ui/dialog";
 import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import type { Conversation } from "./conversation";
-import { open as opened, rename, saved } from "./history";
+import { importConversations, open as opened, rename, saved, type SavedConversation, searchConversations } from "./history";
 
 interface Props {
   open: boolean;
@@ -15,16 +17,6 @@ interface Props {
 }
 
 export function HistorySheet({ open, conversation, onClose }: Props) {
-  const remove = (id: string): void => {
-    conversation.remove(id);
-    refocus("dialog[open] .sheet-head button");
-  };
-  const download = (): void => {
-    const url = URL.createObjectURL(new Blob([JSON.stringify(saved.value, null, 2)], { type: "application/json" }));
-    Object.assign(document.createElement("a"), { href: url, download: "jerboa-conversations.json" }).click();
-    URL.revokeObjectURL(url);
-    announce("Conversations exported.");
-  };
   return (
     <Dialog open={open} title={HISTORY.title} onClose={onClose} side>
       <button
@@ -37,35 +29,106 @@ export function HistorySheet({ open, conversation, onClose }: Props) {
       >
         {HISTORY.fresh}
       </button>
-      {saved.value.length === 0 && <p class="hint">{HISTORY.none}</p>}
+      <List conversation={conversation} onClose={onClose} />
+      <Transfer />
+    </Dialog>
+  );
+}
+
+function List({ conversation, onClose }: Omit<Props, "open">) {
+  const query = useSignal("");
+  if (saved.value.length === 0) return <p class="hint">{HISTORY.none}</p>;
+  const found = searchConversations(query.value);
+  return (
+    <>
+      <input type="search" aria-label={HISTORY.search} placeholder={HISTORY.search} dir="auto" value={query} onInput={(e) => (query.value = e.currentTarget.value)} />
+      {found.length === 0 && (
+        <p class="hint" role="status">
+          {HISTORY.noneFound(query.value)}
+        </p>
+      )}
       <ul class="choices">
-        {saved.value.map(({ id, name, turns, updated }) => (
-          <li key={id} class="kept" aria-current={id === opened.value ? "true" : undefined}>
-            <input aria-label={HISTORY.name} value={name} onChange={(e) => rename(id, e.currentTarget.value)} />
-            <div class="row">
-              <span class="grow hint">{`${turns.length} turns · ${new Date(updated).toLocaleDateString("en")}`}</span>
-              <button
-                type="button"
-                class="quiet-button"
-                onClick={() => {
-                  conversation.open(id);
-                  onClose();
-                }}
-              >
-                {HISTORY.open}
-              </button>
-              <button type="button" class="icon-button" aria-label={HISTORY.remove(name)} onClick={() => remove(id)}>
-                <Icon name="trash" />
-              </button>
-            </div>
-          </li>
+        {found.map(({ conversation: each, line }) => (
+          <Entry key={each.id} entry={each} line={line} conversation={conversation} onClose={onClose} />
         ))}
       </ul>
-      {saved.value.length > 0 && (
-        <button type="button" class="secondary" onClick={download}>
-          {HISTORY.exportAll}
-        </button>
+    </>
+  );
+}
+
+interface EntryProps extends Omit<Props, "open"> {
+  entry: SavedConversation;
+  /** The line that the search found. */
+  line: string;
+}
+
+function Entry({ entry: { id, name, turns, updated }, line, conversation, onClose }: EntryProps) {
+  const remove = (): void => {
+    conversation.remove(id);
+    refocus("dialog[open] .sheet-head button");
+  };
+  return (
+    <li class="kept" aria-current={id === opened.value ? "true" : undefined}>
+      <input aria-label={HISTORY.name} value={name} dir="auto" onChange={(e) => rename(id, e.currentTarget.value)} />
+      {line && (
+        <p class="kept-line hint" dir="auto">
+          {line}
+        </p>
       )}
-    </Dialog>
+      <div class="row">
+        <span class="grow hint">{`${turns.length} turns · ${new Date(updated).toLocaleDateString("en")}`}</span>
+        <button
+          type="button"
+          class="quiet-button"
+          onClick={() => {
+            conversation.open(id);
+            onClose();
+          }}
+        >
+          {HISTORY.open}
+        </button>
+        <button type="button" class="icon-button" aria-label={HISTORY.remove(name)} onClick={remove}>
+          <Icon name="trash" />
+        </button>
+      </div>
+    </li>
+  );
+}
+
+function Transfer() {
+  const problem = useSignal("");
+  const download = (): void => {
+    const url = URL.createObjectURL(new Blob([JSON.stringify(saved.value, null, 2)], { type: "application/json" }));
+    Object.assign(document.createElement("a"), { href: url, download: "jerboa-conversations.json" }).click();
+    URL.revokeObjectURL(url);
+    announce(HISTORY.exported);
+  };
+  const upload = async ({ currentTarget: input }: TargetedEvent<HTMLInputElement>): Promise<void> => {
+    const text = await input.files?.[0]?.text();
+    input.value = "";
+    if (text === undefined) return;
+    const added = importConversations(text);
+    problem.value = added === undefined ? HISTORY.notImported : "";
+    if (added !== undefined) announce(HISTORY.imported(added));
+  };
+  return (
+    <section class="group">
+      <div class="row row-wrap">
+        {saved.value.length > 0 && (
+          <button type="button" class="secondary" onClick={download}>
+            {HISTORY.exportAll}
+          </button>
+        )}
+        <label class="file-button file-solid">
+          {HISTORY.import}
+          <input type="file" accept="application/json,.json" onChange={(event) => void upload(event)} />
+        </label>
+      </div>
+      {problem.value && (
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+      )}
+    </section>
   );
 }

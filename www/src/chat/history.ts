@@ -6,6 +6,10 @@ import { stored } from "../prefs";
 export interface SavedTurn {
   role: "user" | "assistant";
   text: string;
+  /** Index of the turn that it follows, -1 for none; by default the one before. */
+  parent?: number;
+  /** Whether a reload ended the answer. */
+  cut?: boolean;
 }
 
 /** A saved conversation. */
@@ -18,6 +22,10 @@ export interface SavedConversation {
   completion: boolean;
   updated: number;
   turns: SavedTurn[];
+  /** Index of the last turn that is shown; by default the last one. */
+  leaf?: number;
+  /** The conversation's own system prompt. */
+  system?: string;
 }
 
 /** Maximum number of saved conversations. */
@@ -25,9 +33,22 @@ const MAX_CONVERSATIONS = 50;
 /** Maximum characters of all saved conversations; browsers limit a page to about five million. */
 const MAX_CHARACTERS = 4e6;
 
-const isSaved = (v: unknown): v is SavedConversation =>
-  typeof v === "object" && v !== null && typeof (v as SavedConversation).id === "string" && typeof (v as SavedConversation).name === "string" && Array.isArray((v as SavedConversation).turns) &&
-  (v as SavedConversation).turns.every(({ role, text }) => (role === "user" || role === "assistant") && typeof text === "string");
+/** Whether a value is `undefined` or passes. */
+const optional = (value: unknown, valid: (value: unknown) => boolean): boolean => value === undefined || valid(value);
+
+function isTurn(value: unknown, index: number): value is SavedTurn {
+  if (typeof value !== "object" || value === null) return false;
+  const { role, text, parent, cut } = value as Record<keyof SavedTurn, unknown>;
+  const before = (v: unknown): boolean => Number.isInteger(v) && (v as number) >= -1 && (v as number) < index;
+  return (role === "user" || role === "assistant") && typeof text === "string" && optional(parent, before) && optional(cut, (v) => typeof v === "boolean");
+}
+
+function isSaved(value: unknown): value is SavedConversation {
+  if (typeof value !== "object" || value === null) return false;
+  const { id, name, turns, leaf, system } = value as Record<keyof SavedConversation, unknown>;
+  if (typeof id !== "string" || typeof name !== "string" || !Array.isArray(turns)) return false;
+  return turns.every(isTurn) && optional(leaf, Number.isInteger) && optional(system, (v) => typeof v === "string");
+}
 
 /** All saved conversations. */
 export const saved = stored<SavedConversation[]>("conversations", [], (v): v is SavedConversation[] => Array.isArray(v) && v.every(isSaved));
@@ -38,15 +59,56 @@ export const open = stored("conversation", "", (v): v is string => typeof v === 
 /** Unsent text of the composer. */
 export const draft = stored("draft", "", (v): v is string => typeof v === "string");
 
+/** The answer that is being generated: a reload ends it here. */
+export interface UnfinishedAnswer {
+  /** Id of its conversation. */
+  id: string;
+  text: string;
+}
+
+/** The answer that a reload would end, and its text so far. */
+export const unfinished = stored<UnfinishedAnswer | null>("unfinished", null, (v): v is UnfinishedAnswer | null => v === null || (typeof (v as UnfinishedAnswer)?.id === "string" && typeof (v as UnfinishedAnswer).text === "string"));
+
 /** Saves a conversation under its name or its user's first words. */
 export function saveConversation(conversation: Omit<SavedConversation, "name" | "updated">): void {
   const before = saved.peek().find(({ id }) => id === conversation.id);
   const name = before?.name ?? nameOf(conversation.turns);
   const others = saved.peek().filter(({ id }) => id !== conversation.id);
-  const all = [{ ...conversation, name, updated: Date.now() }, ...others].slice(0, MAX_CONVERSATIONS);
+  saved.value = fitting([{ ...conversation, name, updated: Date.now() }, ...others]);
+}
+
+/** Drops the oldest conversations: when storage is full, browsers store nothing at all. */
+function fitting(all: SavedConversation[]): SavedConversation[] {
   let room = MAX_CHARACTERS;
-  // Drop the oldest first: when storage is full, browsers store nothing at all.
-  saved.value = all.filter((each, i) => (room -= JSON.stringify(each).length) > 0 || i === 0);
+  return all.slice(0, MAX_CONVERSATIONS).filter((each, i) => (room -= JSON.stringify(each).length) > 0 || i === 0);
+}
+
+/** Adds the conversations of an exported file that are not saved yet; returns their number, or undefined if the file has none. */
+export function importConversations(text: string): number | undefined {
+  let given: unknown;
+  try {
+    given = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  if (!Array.isArray(given) || given.length === 0 || !given.every(isSaved)) return undefined;
+  const known = new Set(saved.peek().map(({ id }) => id));
+  const added = given.filter(({ id }) => !known.has(id)).map((each) => ({ ...each, model: String(each.model ?? ""), completion: each.completion === true, updated: Number(each.updated) || Date.now() }));
+  saved.value = fitting([...saved.peek(), ...added].sort((a, b) => b.updated - a.updated));
+  return added.length;
+}
+
+/** The conversations that contain all words, each with the line that has the first of them, unless the name has all. */
+export function searchConversations(query: string): { conversation: SavedConversation; line: string }[] {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+  return saved.value.flatMap((conversation) => {
+    const lines = [conversation.name, ...conversation.turns.flatMap(({ text }) => text.split("\n"))];
+    const all = lines.join("\n").toLowerCase();
+    if (!words.every((word) => all.includes(word))) return [];
+    const named = words.every((word) => conversation.name.toLowerCase().includes(word));
+    const line = named ? "" : (lines.slice(1).find((each) => each.toLowerCase().includes(words[0]!)) ?? "");
+    return [{ conversation, line: line.trim() }];
+  });
 }
 
 export function rename(id: string, name: string): void {

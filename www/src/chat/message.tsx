@@ -6,10 +6,11 @@ import { useEffect, useRef } from "preact/hooks";
 import { count, milliseconds, rate } from "../format";
 import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icon";
+import { ANSWERS } from "../strings";
 import { Notice } from "../ui/notice";
-import type { Stats, Turn } from "./conversation";
 import { prose } from "./prose";
 import { splitThinking } from "./thinking";
+import type { Stats, Turn } from "./thread";
 
 interface Props {
   turn: Turn;
@@ -23,9 +24,13 @@ interface Props {
   onEdit?: ((text: string) => void) | undefined;
   /** Branches here into a new conversation. */
   onBranch?: (() => void) | undefined;
+  /** All answers to the same question. */
+  answers?: readonly Turn[] | undefined;
+  /** Shows another one of them. */
+  onShow?: ((turn: Turn) => void) | undefined;
 }
 
-export function Message({ turn, given, onAgain, onMore, onEdit, onBranch }: Props) {
+export function Message({ turn, given, onAgain, onMore, onEdit, onBranch, answers = [], onShow }: Props) {
   if (turn.role === "user") return <Question turn={turn} onEdit={onEdit} />;
   const running = turn.running.value;
   const begun = useComputed(() => turn.text.value !== "");
@@ -44,6 +49,7 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch }: Prop
       {error.value && <Notice error={error.value} />}
       {!running && (
         <footer class="turn-foot">
+          {answers.length > 1 && <Pager turn={turn} answers={answers} onShow={onShow} />}
           {begun.value && <CopyButton small label="Copy this answer" text={() => (given?.text.value ?? "") + turn.text.value} />}
           {onAgain && (
             <button type="button" class="quiet-button" onClick={onAgain}>
@@ -51,7 +57,7 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch }: Prop
               <span>Regenerate</span>
             </button>
           )}
-          {onMore && (stats.value?.reason === "length" || stats.value?.reason === "abort") && (
+          {onMore && (turn.cut.value || stats.value?.reason === "length" || stats.value?.reason === "abort") && (
             <button type="button" class="quiet-button" onClick={onMore}>
               <Icon name="more" />
               <span>Continue</span>
@@ -63,10 +69,28 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch }: Prop
               <span>Branch</span>
             </button>
           )}
+          {turn.cut.value && <span class="cut">{ANSWERS.cut}</span>}
           {stats.value && <Numbers stats={stats.value} />}
         </footer>
       )}
     </article>
+  );
+}
+
+/** Switches between the answers to one question. */
+function Pager({ turn, answers, onShow }: { turn: Turn; answers: readonly Turn[]; onShow: Props["onShow"] }) {
+  const at = answers.indexOf(turn);
+  const button = (to: number, label: string, icon: "left" | "right") => (
+    <button type="button" class="quiet-button" aria-label={label} title={label} disabled={!onShow || !answers[to]} onClick={() => onShow?.(answers[to]!)}>
+      <Icon name={icon} />
+    </button>
+  );
+  return (
+    <span class="pager" role="group" aria-label={ANSWERS.several}>
+      {button(at - 1, ANSWERS.previous, "left")}
+      <span aria-label={ANSWERS.position(at + 1, answers.length)}>{`${at + 1}/${answers.length}`}</span>
+      {button(at + 1, ANSWERS.next, "right")}
+    </span>
   );
 }
 

@@ -2,14 +2,27 @@
 
 import { useId } from "preact/hooks";
 import { Dialog } from "../ui/dialog";
-import { CHAT } from "../strings";
+import { CHAT, SETTINGS } from "../strings";
+import type { Conversation } from "./conversation";
 import { DEFAULTS, set, settings, type Settings } from "./settings-store";
 
-export function SettingsSheet({ open, onClose, completion }: { open: boolean; onClose: () => void; completion: boolean }) {
+interface Props {
+  open: boolean;
+  onClose: () => void;
+  completion: boolean;
+  conversation: Conversation;
+}
+
+export function SettingsSheet({ open, onClose, completion, conversation }: Props) {
   return (
     <Dialog open={open} title="Settings" onClose={onClose} side>
       <p class="hint">{CHAT.contextHint}</p>
-      {!completion && <System />}
+      {!completion && (
+        <>
+          <System label={SETTINGS.system} value={settings.value.system} onChange={(text) => set("system", text)} />
+          <System label={SETTINGS.ownSystem} hint={SETTINGS.ownSystemHint} value={conversation.system.value} onChange={(text) => conversation.setSystem(text)} />
+        </>
+      )}
       <div class="fields fields-two">
         <Numeric name="temperature" label="Temperature" min={0} max={2} step={0.05} hint="0 always selects the most likely token" />
         <Numeric name="maxTokens" label="Max tokens" min={1} step={1} hint="per answer" />
@@ -26,12 +39,24 @@ export function SettingsSheet({ open, onClose, completion }: { open: boolean; on
   );
 }
 
-function System() {
+interface SystemProps {
+  label: string;
+  hint?: string;
+  value: string;
+  onChange: (text: string) => void;
+}
+
+function System({ label, hint, value, onChange }: SystemProps) {
   const id = useId();
   return (
     <div class="field">
-      <label for={id}>System prompt</label>
-      <textarea id={id} rows={3} value={settings.value.system} onInput={(e) => set("system", e.currentTarget.value)} />
+      <label for={id}>{label}</label>
+      <textarea id={id} rows={3} dir="auto" value={value} aria-describedby={hint && `${id}-hint`} onInput={(e) => onChange(e.currentTarget.value)} />
+      {hint && (
+        <p id={`${id}-hint`} class="hint">
+          {hint}
+        </p>
+      )}
     </div>
   );
 }

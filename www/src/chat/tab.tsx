@@ -15,6 +15,7 @@ import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { AnswerSheet } from "./answer-sheet";
 import { Composer } from "./composer";
+import { ContextMeter } from "./context-meter";
 import { Conversation } from "./conversation";
 import { settled } from "./prose";
 import { HistorySheet } from "./history-sheet";
@@ -87,6 +88,7 @@ export function ChatTab() {
         coming={!slot.current.value && slot.pending.value !== undefined && !slot.pending.value.error}
         busy={conversation.busy.value}
         completion={completion}
+        meter={model && <ContextMeter conversation={conversation} model={model} />}
         onSend={(text) => model && void conversation.send(model, text)}
         onStop={() => conversation.stop()}
       />
@@ -100,7 +102,7 @@ export function ChatTab() {
       />
       <HistorySheet open={sheet.value === "history"} conversation={conversation} onClose={close} />
       <AnswerSheet open={sheet.value === "answers"} onClose={close} info={model?.info} />
-      <SettingsSheet open={sheet.value === "settings"} onClose={close} completion={completion} />
+      <SettingsSheet open={sheet.value === "settings"} onClose={close} completion={completion} conversation={conversation} />
       <DeviceSheet open={sheet.value === "device"} onClose={close} model={slot.model.value} />
     </div>
   );
@@ -205,6 +207,8 @@ function Log({ above, model }: { above: ComponentChildren; model: Model | undefi
             onAgain={model && turn === last && turn.role === "assistant" ? after(() => conversation.again(model)) : undefined}
             onMore={model && turn === last && turn.role === "assistant" ? after(() => conversation.goOn(model)) : undefined}
             onEdit={model && !busy ? (text) => after(() => conversation.edit(model, turn, text))() : undefined}
+            answers={completion ? undefined : conversation.answers(turn)}
+            onShow={busy ? undefined : (other) => after(() => conversation.show(other))()}
             onBranch={!busy && turns.length > 2 && turn.role === "assistant" ? after(() => conversation.branch(turns[i + 1])) : undefined}
           />
         )))}

@@ -14,6 +14,8 @@ const PATHS = {
   system: "M4 5h16v11H4zM9 20h6M12 16v4",
   close: "M6 6l12 12M18 6 6 18",
   down: "m6 9.5 6 6 6-6",
+  left: "m14.5 6-6 6 6 6",
+  right: "m9.5 6 6 6-6 6",
   more: "M5 12h9M11 8.5l3.5 3.5L11 15.5M18.5 6v12",
   branch: "M7 5v14M7 12c6 0 8-2 8-7M12 8l3-3 3 3",
   pencil: "M5 19l1-4L15.5 5.5l3 3L9 18zM13.5 7.5l3 3",

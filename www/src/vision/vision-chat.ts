@@ -5,7 +5,7 @@ import { type ChatMessage, type EncodedImage, JerboaError, type Model } from "je
 import { asError } from "../errors";
 import { VISION } from "../strings";
 import { announce } from "../ui/announce";
-import type { Turn } from "../chat/conversation";
+import { newTurn, type Turn } from "../chat/thread";
 import { ThinkingJoiner } from "../chat/thinking";
 
 /** An image or video of the page, with the encoder's result. */
@@ -154,7 +154,7 @@ export class VisionChat {
   }
 
   #turn(role: Turn["role"], text: string, shots: readonly ImageItem[]): VisionTurn {
-    return { id: this.#next++, role, text: signal(text), running: signal(false), steps: signal([]), stats: signal(undefined), error: signal(undefined), images: shots, encodeMs: signal(0) };
+    return { ...newTurn(this.#next++, role, text), images: shots, encodeMs: signal(0) };
   }
 }
 

@@ -1,0 +1,139 @@
+/** Conversations of the demo page over the fake engine: answers, prompts, search, files, the context meter, reloads. */
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, before, test } from "node:test";
+import { fakeEnginePage } from "./support/fake-engine-page.mjs";
+import { answered, chatting, field, send, sheet } from "./support/states.mjs";
+
+const options = { timeout: 120_000 };
+let site;
+
+before(async () => {
+  site = await fakeEnginePage();
+}, options);
+after(() => site?.close());
+
+const questions = (page) => page.locator(".turn.user p").allInnerTexts();
+const conversations = sheet("Conversations");
+const used = async (page) => Number(await page.getByRole("meter", { name: "Context used" }).getAttribute("aria-valuenow"));
+
+test("a question has several answers, each with the turns after it, and they survive a reload", options, async () => {
+  const { page, context, problems } = await chatting(site);
+  await send(page, "first");
+  await send(page, "second");
+  assert.equal(await page.getByRole("group", { name: "Answers to this question" }).count(), 0, "one answer has no pager");
+  await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
+  await page.getByLabel("Answer 2 of 2", { exact: true }).waitFor();
+  await send(page, "after the second answer");
+  await page.getByRole("button", { name: "Previous answer", exact: true }).click();
+  await page.getByLabel("Answer 1 of 2", { exact: true }).waitFor();
+  assert.deepEqual(await questions(page), ["first", "second"]);
+  assert.ok(await page.getByRole("button", { name: "Previous answer", exact: true }).isDisabled());
+  await send(page, "after the first answer");
+  await page.getByRole("button", { name: "Next answer", exact: true }).click();
+  assert.deepEqual(await questions(page), ["first", "second", "after the second answer"]);
+  await page.reload();
+  await page.getByLabel("Answer 2 of 2", { exact: true }).waitFor();
+  assert.deepEqual(await questions(page), ["first", "second", "after the second answer"]);
+  await page.getByRole("button", { name: "Previous answer", exact: true }).click();
+  assert.deepEqual(await questions(page), ["first", "second", "after the first answer"]);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("a conversation has a system prompt of its own, which the context meter counts", options, async () => {
+  const { page, context } = await chatting(site);
+  await send(page, "hello");
+  const meter = page.getByRole("meter", { name: "Context used" });
+  await meter.waitFor();
+  const before = await used(page);
+  const prompt = page.getByRole("textbox", { name: "System prompt of this conversation" });
+  await sheet("Settings")(page);
+  await prompt.fill("Be brief.");
+  await page.keyboard.press("Escape");
+  // One token a character, and one for the role.
+  await page.waitForFunction((tokens) => Number(document.querySelector(".context").getAttribute("aria-valuenow")) === tokens, before + 10);
+  assert.match(await meter.getAttribute("aria-valuetext"), /^\d+ of 64 tokens of context used$/);
+  await page.getByRole("button", { name: "New conversation", exact: true }).click();
+  await sheet("Settings")(page);
+  assert.equal(await prompt.inputValue(), "");
+  await page.keyboard.press("Escape");
+  await conversations(page);
+  await page.getByRole("button", { name: "Open", exact: true }).click();
+  await sheet("Settings")(page);
+  assert.equal(await prompt.inputValue(), "Be brief.");
+  await context.close();
+});
+
+test("conversations are searched, exported and imported", options, async () => {
+  const { page, context, problems } = await chatting(site);
+  await send(page, "How do bees dance?");
+  await page.getByRole("button", { name: "New conversation", exact: true }).click();
+  await send(page, "What is a glacier?\nIt is made of ice.");
+  await conversations(page);
+  const dialog = page.getByRole("dialog");
+  const names = () => dialog.getByRole("textbox", { name: "Name of the conversation" }).evaluateAll((fields) => fields.map(({ value }) => value));
+  const search = dialog.getByRole("searchbox", { name: "Search conversations" });
+  await search.fill("ICE made");
+  assert.deepEqual(await names(), ["What is a glacier?"]);
+  assert.equal(await dialog.locator(".kept-line").innerText(), "It is made of ice.");
+  await search.fill("volcano");
+  await dialog.getByText("No conversation contains “volcano”.").waitFor();
+  await search.fill("");
+  const saving = page.waitForEvent("download");
+  await dialog.getByRole("button", { name: "Export all as JSON" }).click();
+  const file = await (await saving).path();
+  assert.equal(JSON.parse(await readFile(file, "utf8")).length, 2);
+  await dialog.getByRole("button", { name: "Delete How do bees dance?" }).click();
+  const upload = dialog.getByLabel("Import", { exact: true });
+  await upload.setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from('[{"id": 1}]') });
+  await dialog.getByRole("alert").getByText("This file has no conversations").waitFor();
+  const badParent = [{ id: "x", name: "x", turns: [{ role: "user", text: "a", parent: 5 }] }];
+  await upload.setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(badParent)) });
+  assert.equal((await names()).length, 1);
+  await upload.setInputFiles(file);
+  await dialog.getByRole("alert").waitFor({ state: "detached" });
+  assert.deepEqual(await names(), ["What is a glacier?", "How do bees dance?"]);
+  await page.getByText("1 conversation imported.").waitFor({ state: "attached" });
+  await dialog.getByRole("button", { name: "Open", exact: true }).nth(1).click();
+  assert.deepEqual(await questions(page), ["How do bees dance?"]);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("a reload during an answer keeps its text, which can be continued", options, async () => {
+  const { page, context, problems } = await chatting(site);
+  const words = "word ".repeat(900).trim();
+  await field(page).fill(words);
+  await field(page).press("Enter");
+  await page.waitForFunction(() => JSON.parse(localStorage.getItem("jerboa.unfinished"))?.text.length > 50);
+  assert.equal(await page.locator('article[data-state="running"]').count(), 1, "the answer is still generated");
+  await page.reload();
+  const answer = page.getByRole("article", { name: "Answer", exact: true });
+  await answer.getByText("interrupted").waitFor();
+  const text = (await answer.locator(".prose").innerText()).trim();
+  assert.ok(text.length > 50 && text.length < words.length && words.startsWith(text.replaceAll("\n", " ")), `${text.length} of ${words.length} characters`);
+  await page.getByRole("button", { name: /^org\/chat/ }).waitFor();
+  await answered(page, () => answer.getByRole("button", { name: "Continue", exact: true }).click());
+  assert.deepEqual((await questions(page)).at(-1), "Continue.");
+  await page.reload();
+  await answer.first().waitFor();
+  assert.equal(await answer.getByText("interrupted").count(), 1);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("an answer that is left for another conversation keeps its text", options, async () => {
+  const { page, context } = await chatting(site);
+  await send(page, "other");
+  await page.getByRole("button", { name: "New conversation", exact: true }).click();
+  await field(page).fill("word ".repeat(900));
+  await field(page).press("Enter");
+  await page.waitForFunction(() => document.querySelector("article .prose")?.textContent.length > 50);
+  await page.getByRole("button", { name: "New conversation", exact: true }).click();
+  await conversations(page);
+  await page.getByRole("button", { name: "Open", exact: true }).first().click();
+  assert.ok((await page.getByRole("article", { name: "Answer", exact: true }).locator(".prose").innerText()).trim().length > 50);
+  await context.close();
+});
