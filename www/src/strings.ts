@@ -98,6 +98,8 @@ export const ANSWERS = {
   next: "Next answer",
   position: (at: number, of: number) => `Answer ${at} of ${of}`,
   cut: "interrupted",
+  copyCode: "Copy code",
+  copied: "Copied",
   context: "Context used",
   contextUsed: (tokens: string, all: string) => `${tokens} of ${all} tokens of context used`,
 };

@@ -72,7 +72,12 @@ export const STATES = [
     await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
     await page.getByText("2/2", { exact: true }).waitFor();
   }],
-  ["edit", (page) => page.getByRole("button", { name: "Edit this message" }).click()],
+  ["code", async (page) => {
+    await send(page, "```js\n// Adds two numbers.\nconst add = (a, b) => a + b + 42 + \"text\".length;\n```\n\nThe sum is $a^2 + b^2$, and\n\n$$\\int_0^1 x^2 \\, dx = \\frac{1}{3}$$");
+    await page.locator(".code-block .hljs-keyword").waitFor();
+    await page.locator("math").nth(1).waitFor();
+  }],
+  ["edit", (page) => page.getByRole("button", { name: "Edit this message" }).first().click()],
   ["picker", async (page) => {
     await page.keyboard.press("Escape");
     await page.locator(".model-button").click();

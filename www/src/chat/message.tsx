@@ -1,10 +1,10 @@
 /** One turn of the conversation. */
 
 import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
-import type { TargetedKeyboardEvent } from "preact";
+import type { TargetedKeyboardEvent, TargetedMouseEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { count, milliseconds, rate } from "../format";
-import { CopyButton } from "../ui/copy";
+import { CopyButton, copyText } from "../ui/copy";
 import { Icon } from "../ui/icon";
 import { ANSWERS } from "../strings";
 import { Notice } from "../ui/notice";
@@ -203,9 +203,18 @@ function Answer({ turn }: { turn: Turn }) {
           </dl>
         </details>
       ))}
-      <div class="prose" dir="auto" dangerouslySetInnerHTML={{ __html: answer }} />
+      <div class="prose" dir="auto" onClick={copyCode} dangerouslySetInnerHTML={{ __html: answer }} />
     </>
   );
+}
+
+/** Copies the code of the block whose button was used. */
+async function copyCode({ target }: TargetedMouseEvent<HTMLElement>): Promise<void> {
+  const button = (target as Element).closest<HTMLElement>(".code-head button");
+  const code = button?.closest(".code-block")?.querySelector("code")?.textContent;
+  if (!button || !code || !(await copyText(code.replace(/\n$/, "")))) return;
+  button.textContent = ANSWERS.copied;
+  setTimeout(() => (button.textContent = ANSWERS.copyCode), 1500);
 }
 
 /** An answer in JSON as a block of code, indented once it is complete. */

@@ -4,17 +4,24 @@ import { useState } from "preact/hooks";
 import { announce } from "./announce";
 import { Icon } from "./icon";
 
+/** Copies a text and announces it; returns whether it worked. */
+export async function copyText(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    announce("Copied.");
+    return true;
+  } catch {
+    announce("Copying was blocked by the browser.");
+    return false;
+  }
+}
+
 export function CopyButton({ label, text, small }: { label: string; text: () => string; small?: boolean }) {
   const [done, setDone] = useState(false);
   const copy = async (): Promise<void> => {
-    try {
-      await navigator.clipboard.writeText(text());
-      announce("Copied.");
-      setDone(true);
-      setTimeout(() => setDone(false), 1500);
-    } catch {
-      announce("Copying was blocked by the browser.");
-    }
+    if (!(await copyText(text()))) return;
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
   };
   return (
     <button type="button" class={small ? "quiet-button" : "icon-button"} aria-label={label} title={label} onClick={() => void copy()}>
