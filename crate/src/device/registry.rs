@@ -176,7 +176,7 @@ fn source(kernel: Kernel) -> &'static KernelSource {
 }
 
 /// The source of a shader file as build.rs stores it.
-fn file(path: &str) -> std::result::Result<String, String> {
+fn file(path: &str) -> Result<String, String> {
     let found = FILES.binary_search_by_key(&path, |(name, _)| name);
     found
         .map(|index| FILES[index].1.to_string())

@@ -260,7 +260,7 @@ pub struct StepBreak {
 fn step_breaks(
     plan: &Plan,
     find: impl Fn(&Slot) -> Option<Buffer>,
-) -> std::result::Result<Vec<StepBreak>, Slot> {
+) -> Result<Vec<StepBreak>, Slot> {
     let bind = |slot: &Slot| find(slot).ok_or(*slot);
     plan.breaks
         .iter()

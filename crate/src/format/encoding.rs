@@ -201,10 +201,7 @@ impl Encoding {
     ///
     /// # Errors
     /// A sentence with the reason, for example groups of uneven size.
-    pub fn column_order(
-        &self,
-        groups: &[u32],
-    ) -> std::result::Result<Option<Arc<[u32]>>, &'static str> {
+    pub fn column_order(&self, groups: &[u32]) -> Result<Option<Arc<[u32]>>, &'static str> {
         let (Encoding::Gptq { group, .. } | Encoding::PackQuantized { group, .. }) = *self else {
             return Err("Only GPTQ and compressed-tensors support scattered groups.");
         };

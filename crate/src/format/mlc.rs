@@ -151,7 +151,7 @@ pub fn is_mlc(checkpoint: &Checkpoint) -> bool {
         .is_some_and(|f| f.name.contains("params_shard"))
 }
 
-fn tensor(file: usize, size: u64, record: &ShardRecord) -> std::result::Result<TensorInfo, String> {
+fn tensor(file: usize, size: u64, record: &ShardRecord) -> Result<TensorInfo, String> {
     // TVM stores f32 parameters truncated to bf16 where the list says so.
     let dtype = match (record.dtype.as_str(), record.format.as_str()) {
         ("float32", "f32-to-bf16") => Dtype::BF16,

@@ -84,7 +84,7 @@ fn generation(chat: &Value, template: &Value) -> Value {
 
 /// Builds the template: system message, then each message under its role's name, followed by a
 /// separator.
-fn chat_template(template: &Value, bos: &Value) -> std::result::Result<String, &'static str> {
+fn chat_template(template: &Value, bos: &Value) -> Result<String, &'static str> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
     // A JSON string is a valid Jinja string.
     let literal = |text: &str| Value::from(text).to_string();

@@ -27,18 +27,13 @@ extern "C" {
         subgroups: bool,
         matrix: bool,
         min_limits: bool,
-    ) -> std::result::Result<JsValue, JsValue>;
+    ) -> Result<JsValue, JsValue>;
     #[wasm_bindgen(method)]
     fn facts(this: &JsGpu) -> JsValue;
     #[wasm_bindgen(method, setter)]
     fn set_group(this: &JsGpu, size: u32);
     #[wasm_bindgen(method, catch)]
-    fn buffer(
-        this: &JsGpu,
-        label: &str,
-        size: f64,
-        uniform: bool,
-    ) -> std::result::Result<u32, JsValue>;
+    fn buffer(this: &JsGpu, label: &str, size: f64, uniform: bool) -> Result<u32, JsValue>;
     #[wasm_bindgen(method)]
     fn destroy(this: &JsGpu, slot: u32);
     #[wasm_bindgen(method)]

@@ -130,7 +130,7 @@ pub struct Readback {
     staging: wgpu::Buffer,
     size: u64,
     submission: wgpu::SubmissionIndex,
-    result: Arc<Mutex<Option<std::result::Result<(), wgpu::BufferAsyncError>>>>,
+    result: Arc<Mutex<Option<Result<(), wgpu::BufferAsyncError>>>>,
 }
 
 impl Readback {

@@ -1,6 +1,9 @@
 //! WebAssembly bindings of speech recognition and synthesis.
 
-use super::{Engine, abort_flag, from_js, property, to_js, to_plain_js, wrong_task};
+use super::engine::wrong_task;
+use super::options::abort_flag;
+use super::values::{from_js, property, to_js, to_plain_js};
+use super::{Engine, JsResult};
 use crate::audio::stream_vad::VadStream;
 use crate::audio::vad::Vad;
 use crate::audio::{SampleReader, languages};
@@ -60,7 +63,7 @@ impl Engine {
         samples: Float32Array,
         request: JsValue,
         on_heard: Function,
-    ) -> std::result::Result<JsValue, JsValue> {
+    ) -> JsResult<JsValue> {
         let running = async {
             let abort = abort_flag(&request);
             let request = from_js::<TranscribeRequest>("request", request)?.checked()?;
@@ -89,7 +92,7 @@ impl Engine {
 
     /// Feeds samples at 16 kHz to the VAD and returns `{ level, start, ended }`, counted in
     /// samples. `fresh` starts a new stream; no samples end it.
-    pub fn listen(&self, samples: &[f32], fresh: bool) -> std::result::Result<JsValue, JsValue> {
+    pub fn listen(&self, samples: &[f32], fresh: bool) -> JsResult<JsValue> {
         let ears = &mut *self
             .audio_input
             .try_borrow_mut()
@@ -109,11 +112,7 @@ impl Engine {
     }
 
     /// Synthesizes speech; `on_sound` receives samples as they are generated.
-    pub async fn speak(
-        &self,
-        request: JsValue,
-        on_sound: Function,
-    ) -> std::result::Result<JsValue, JsValue> {
+    pub async fn speak(&self, request: JsValue, on_sound: Function) -> JsResult<JsValue> {
         let speak = async {
             let abort = abort_flag(&request);
             let request = from_js::<SpeakRequest>("request", request)?.checked()?;
@@ -136,11 +135,7 @@ impl Engine {
 
     /// Benchmarks transcription: milliseconds to encode one window, and per decoded token.
     #[wasm_bindgen(js_name = measureAsr)]
-    pub async fn measure_asr(
-        &self,
-        samples: Vec<f32>,
-        tokens: usize,
-    ) -> std::result::Result<JsValue, JsValue> {
+    pub async fn measure_asr(&self, samples: Vec<f32>, tokens: usize) -> JsResult<JsValue> {
         let measure = async {
             let mut taken = self.acquire_model(Task::Transcribe)?;
             let Some(TaskModel::Transcribe(model)) = &mut taken.model else {

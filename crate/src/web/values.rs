@@ -1,5 +1,6 @@
 //! Conversions between the engine's values and JavaScript.
 
+use super::JsResult;
 use crate::task::EmbedInput;
 use crate::{Error, Result};
 use futures_util::future::LocalBoxFuture;
@@ -65,7 +66,7 @@ pub(super) fn read_part(
     })
 }
 
-async fn settled(called: std::result::Result<JsValue, JsValue>) -> Result<JsValue> {
+async fn settled(called: JsResult<JsValue>) -> Result<JsValue> {
     let thrown = |thrown: JsValue| {
         let error = thrown.dyn_ref::<js_sys::Error>();
         let reason = error.map_or_else(|| format!("{thrown:?}"), |e| e.message().into());

@@ -59,7 +59,7 @@ pub struct GgufTensor {
     /// Outermost dimension first.
     pub shape: Vec<usize>,
     /// Element type, or the name of an unsupported one.
-    pub kind: std::result::Result<GgmlType, String>,
+    pub kind: Result<GgmlType, String>,
     /// First byte in the file.
     pub start: u64,
     /// Number of bytes; for unsupported types, the distance to the next tensor or the end of the
@@ -121,7 +121,7 @@ enum ParseStop {
     Malformed(String),
 }
 
-type ParseResult<T> = std::result::Result<T, ParseStop>;
+type ParseResult<T> = Result<T, ParseStop>;
 
 struct HeaderReader<'a> {
     bytes: &'a [u8],

@@ -1,0 +1,268 @@
+//! The engine of a loaded model: loading, and calls about the model as a whole.
+
+use super::JsResult;
+use super::audio::AudioInputState;
+use super::cache::delete_model;
+use super::options::{
+    SELECTED_FILES_NAME, hub_options, load_request, open_source, progress_callback,
+};
+use super::values::{from_js, property, string_property, to_js, to_plain_js};
+use crate::diag::verify_model;
+use crate::exec::{MAX_SEQUENCES, MeasureOptions, ModelFiles};
+use crate::gpu::{Backend, Gpu};
+use crate::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
+use crate::task::{
+    ChatLease, ChatPool, GenerateRequest, Task, TaskModel, TextPipeline, VisionPipeline,
+    parse_submit_group,
+};
+use crate::{Error, Result};
+use js_sys::{Array, Function, Promise};
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{future_to_promise, spawn_local};
+
+/// A loaded model with one conversation. Engines from [`Engine::create_session`] and
+/// [`Engine::fork`] run independently of it.
+#[wasm_bindgen]
+pub struct Engine {
+    pub(super) text: Rc<TextPipeline>,
+    /// Ids that end an answer.
+    pub(super) end_ids: Vec<u32>,
+    pub(super) vision: Option<Rc<VisionPipeline>>,
+    pub(super) info: Value,
+    pub(super) source: String,
+    pub(super) files: Rc<Source>,
+    pub(super) persisted: Promise,
+    /// The model, unless it generates text.
+    pub(super) model_slot: Rc<RefCell<Option<TaskModel>>>,
+    /// The conversations of a model that generates text.
+    pub(super) chats: Option<Rc<ChatPool>>,
+    pub(super) audio_input: RefCell<AudioInputState>,
+}
+
+#[wasm_bindgen]
+impl Engine {
+    /// Loads a model; see the facade's `loadModel`.
+    pub async fn load(options: JsValue, on_progress: Function) -> JsResult<Engine> {
+        load(&options, on_progress).await.map_err(|e| to_js(&e))
+    }
+
+    /// The model's metadata and memory use.
+    pub fn info(&self) -> JsValue {
+        to_plain_js(&self.info)
+    }
+
+    /// A promise of all warnings of the load. It resolves once the downloaded files are cached,
+    /// which may be after the load.
+    pub fn persisted(&self) -> Promise {
+        self.persisted.clone()
+    }
+
+    /// Measures how the model runs on this device; see the facade's `measure`.
+    pub async fn measure(&self, options: JsValue) -> JsResult<JsValue> {
+        let options: MeasureOptions = from_js("measure", options).map_err(|e| to_js(&e))?;
+        let measure = async {
+            let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
+            lease.chat()?.measure(&options).await
+        };
+        let result = measure.await;
+        result.map(|m| to_plain_js(&m)).map_err(|e| to_js(&e))
+    }
+
+    /// Verifies the loaded model: up to `most` bytes of weights against the files named by the
+    /// load's `options`, prefill against decode, and matmuls against the CPU. Returns
+    /// `[{ name, ok, ms, problem? }]`.
+    #[wasm_bindgen(js_name = verify)]
+    pub async fn verify(&self, options: JsValue, most: f64) -> JsResult<JsValue> {
+        let run = async {
+            let source = open_source(&options, Progress::silent()).await?;
+            let files = ModelFiles::open(&source, None).await?;
+            let model = self.chats()?.model().clone();
+            verify_model(&model, &source, &files, most as u64).await
+        };
+        run.await
+            .map(|checks| to_plain_js(&checks))
+            .map_err(|e| to_js(&e))
+    }
+
+    /// Sets how dispatches are grouped into submits: `free`, `all`, or a number of dispatches.
+    #[wasm_bindgen(js_name = setGroup)]
+    pub fn set_group(&self, group: &str) -> JsResult<()> {
+        let group = parse_submit_group(group).map_err(|e| to_js(&e))?;
+        let reason = "the model is busy with a request. Wait for it.".into();
+        let busy = Error::Request {
+            parameter: "group".into(),
+            reason,
+        };
+        self.with_gpu(|gpu| gpu.set_submit_grouping(group))
+            .ok_or_else(|| to_js(&busy))
+    }
+
+    /// Bytes of WebAssembly and GPU memory in use.
+    pub fn memory(&self) -> JsValue {
+        let memory: js_sys::WebAssembly::Memory = wasm_bindgen::memory().unchecked_into();
+        let wasm = property(&memory.buffer(), "byteLength")
+            .as_f64()
+            .unwrap_or(0.0);
+        let gpu = self.with_gpu(|gpu| gpu.resource_counts().bytes);
+        to_plain_js(&json!({ "wasmBytes": wasm, "gpuBytes": gpu.unwrap_or(0) }))
+    }
+
+    /// Removes the model's files from the browser's cache.
+    #[wasm_bindgen(js_name = deleteFromCache)]
+    pub async fn delete_from_cache(&self) -> JsResult<()> {
+        delete_model(self.source.clone()).await
+    }
+}
+
+impl Engine {
+    /// Converts an error of a call to the model. Numbers that are not finite implicate cached files
+    /// without a checksum: the next load downloads them again.
+    pub(super) fn model_error(&self, error: &Error) -> JsValue {
+        if matches!(error, Error::NotFinite { .. }) {
+            let files = self.files.clone();
+            let error = error.clone();
+            spawn_local(async move { files.drop_unusable(Some(&error)).await });
+        }
+        to_js(error)
+    }
+
+    /// Rejects tasks that the model does not support.
+    pub(super) fn require_task(&self, task: Task) -> Result<()> {
+        let text = |name: &str| {
+            self.info
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        match Task::from_name(text("task"))? {
+            own if own == task => Ok(()),
+            own => Err(task.misused(text("model"), own)),
+        }
+    }
+
+    /// The conversations.
+    pub(super) fn chats(&self) -> Result<&Rc<ChatPool>> {
+        self.require_task(Task::Generate)?;
+        self.chats.as_ref().ok_or_else(wrong_task)
+    }
+
+    /// Leases a conversation for one call, best the one that a request continues.
+    pub(super) async fn lease_chat(
+        &self,
+        request: Option<&GenerateRequest>,
+        abort: &AbortFlag,
+    ) -> Result<ChatLease> {
+        self.chats()?.lease(request, abort).await
+    }
+
+    /// Calls `use_gpu` with the device, unless a call uses the model.
+    fn with_gpu<T>(&self, use_gpu: impl FnOnce(&Gpu) -> T) -> Option<T> {
+        match &self.chats {
+            Some(chats) => Some(use_gpu(&chats.model().gpu)),
+            None => Some(use_gpu(self.model_slot.borrow().as_ref()?.gpu())),
+        }
+    }
+
+    /// Takes the model for one call; the guard returns it. Only one call runs at a time.
+    pub(super) fn acquire_model(&self, task: Task) -> Result<ModelGuard> {
+        self.require_task(task)?;
+        let reason = "the model is busy with another request. Wait for it or abort it.".into();
+        let model = self.model_slot.borrow_mut().take().ok_or(Error::Request {
+            parameter: "model".into(),
+            reason,
+        })?;
+        Ok(ModelGuard {
+            model: Some(model),
+            slot: self.model_slot.clone(),
+        })
+    }
+}
+
+async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
+    let request = load_request(options)?;
+    let device = request.device_options()?;
+    let run = request.run_options()?;
+    let task = request.task.as_deref().map(Task::from_name).transpose()?;
+    let progress = progress_callback(on_progress);
+    let open = async || open_source(options, progress.clone()).await;
+    let (mut loaded, source, codec) = Source::load(open, async |source| {
+        let name = string_property(options, "model").unwrap_or_else(|| SELECTED_FILES_NAME.into());
+        let gpu = Gpu::open(&device).await?;
+        let codec = match &request.codec {
+            Some(name) => {
+                let hub = HubOptions {
+                    revision: None,
+                    ..hub_options(&request)
+                };
+                let name = ModelRef::parse(name)?;
+                Some(Rc::new(
+                    Source::open(&name, &hub, source.abort().clone(), progress.clone()).await?,
+                ))
+            }
+            None => None,
+        };
+        let mut loaded =
+            TaskModel::load_with(gpu, source, codec.as_deref(), &name, task, run).await?;
+        loaded.enable_images(source.clone(), run).await?;
+        Ok((loaded, source.clone(), codec))
+    })
+    .await?;
+    let audio_input = RefCell::new(AudioInputState::new(options, &mut loaded)?);
+    let vision = loaded.images().cloned();
+    let text = loaded.text().clone();
+    let info = loaded.info();
+    let (end_ids, model, chats) = match loaded {
+        TaskModel::Generate(chat) => {
+            let end_ids = chat.end_ids().to_vec();
+            (end_ids, None, Some(ChatPool::new(*chat, MAX_SEQUENCES)))
+        }
+        other => (Vec::new(), Some(other), None),
+    };
+    Ok(Engine {
+        text,
+        end_ids,
+        vision,
+        info,
+        source: source.name().to_string(),
+        persisted: cached_promise([Some(source.clone()), codec]),
+        files: source,
+        model_slot: Rc::new(RefCell::new(model)),
+        chats,
+        audio_input,
+    })
+}
+
+/// A promise of all warnings, resolved once the downloaded files are cached.
+fn cached_promise(sources: [Option<Rc<Source>>; 2]) -> Promise {
+    future_to_promise(async move {
+        let warnings = Array::new();
+        for source in sources.iter().flatten() {
+            source.flush().await;
+            source
+                .warnings()
+                .iter()
+                .for_each(|warning| _ = warnings.push(&warning.to_string().into()));
+        }
+        Ok(warnings.into())
+    })
+}
+
+/// The model while one call uses it; returns it on drop.
+pub(super) struct ModelGuard {
+    pub(super) model: Option<TaskModel>,
+    slot: Rc<RefCell<Option<TaskModel>>>,
+}
+
+impl Drop for ModelGuard {
+    fn drop(&mut self) {
+        *self.slot.borrow_mut() = self.model.take();
+    }
+}
+
+/// Internal error: [`Engine::acquire_model`] returned a model of another task.
+pub(super) fn wrong_task() -> Error {
+    Error::Internal("the model has another task".into())
+}

@@ -1,0 +1,109 @@
+//! Conversations beside each other on one model: sessions, forks, saved states, adapters.
+
+use super::options::{open_source, progress_callback};
+use super::values::{self, to_js};
+use super::{Engine, JsResult};
+use crate::hub::AbortFlag;
+use crate::task::{ChatModel, ChatPool};
+use crate::{Error, Result};
+use js_sys::{Function, Uint32Array};
+use std::cell::RefCell;
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+
+impl Engine {
+    /// Creates another conversation on the same model.
+    async fn derive_session(
+        &self,
+        adapter: &str,
+        make: impl Fn(&ChatModel) -> Result<ChatModel>,
+    ) -> Result<Engine> {
+        let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
+        let made = make(lease.chat()?)?;
+        made.session.ready().await?;
+        Ok(Engine {
+            text: self.text.clone(),
+            end_ids: self.end_ids.clone(),
+            vision: self.vision.clone(),
+            info: self.info.clone(),
+            source: self.source.clone(),
+            files: self.files.clone(),
+            persisted: self.persisted.clone(),
+            model_slot: Rc::default(),
+            chats: Some(ChatPool::with_adapter(made, 1, adapter)),
+            audio_input: RefCell::default(),
+        })
+    }
+}
+
+#[wasm_bindgen]
+impl Engine {
+    /// Creates an empty conversation on the same model, with an adapter if named. It runs
+    /// independently of this one.
+    #[wasm_bindgen(js_name = createSession)]
+    pub async fn create_session(&self, adapter: Option<String>) -> JsResult<Engine> {
+        let adapter = adapter.unwrap_or_default();
+        self.derive_session(&adapter, |chat| chat.create_session_with(&adapter))
+            .await
+            .map_err(|e| to_js(&e))
+    }
+
+    /// Creates a conversation on the same model that continues from this one's state.
+    pub async fn fork(&self) -> JsResult<Engine> {
+        let adapter = self.chats.as_ref().map_or("", |chats| chats.adapter());
+        self.derive_session(adapter, ChatModel::fork)
+            .await
+            .map_err(|e| to_js(&e))
+    }
+
+    /// Saves the conversation's tokens and states: `write(bytes)` is called with each part and may
+    /// return a promise. Returns the number of bytes.
+    #[wasm_bindgen(js_name = saveState)]
+    pub async fn save_state(&self, write: Function) -> JsResult<f64> {
+        let save = async {
+            let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
+            let mut write = |part: Vec<u8>| values::write_part(&write, &part);
+            lease.chat()?.save(&mut write).await
+        };
+        save.await
+            .map(|bytes| bytes as f64)
+            .map_err(|e| self.model_error(&e))
+    }
+
+    /// Restores a saved conversation of `size` bytes; `read(offset, length)` returns a promise of a
+    /// `Uint8Array`. Returns its tokens.
+    #[wasm_bindgen(js_name = restoreState)]
+    pub async fn restore_state(&self, size: f64, read: Function) -> JsResult<Uint32Array> {
+        let restore = async {
+            let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
+            let mut read = |at, length| values::read_part(&read, at, length);
+            let chat = lease.chat()?;
+            chat.restore(size as u64, &mut read).await?;
+            Ok(Uint32Array::from(chat.session.tokens()))
+        };
+        restore.await.map_err(|e: Error| self.model_error(&e))
+    }
+
+    /// Loads a LoRA adapter under a name; `options` as for a model, `model` names its files.
+    #[wasm_bindgen(js_name = loadAdapter)]
+    pub async fn load_adapter(
+        &self,
+        name: String,
+        options: JsValue,
+        on_progress: Function,
+    ) -> JsResult<()> {
+        let load = async {
+            let chats = self.chats()?;
+            let source = open_source(&options, progress_callback(on_progress)).await?;
+            chats.load_adapter(&name, &source).await
+        };
+        load.await.map_err(|e| to_js(&e))
+    }
+
+    /// Frees an adapter.
+    #[wasm_bindgen(js_name = unloadAdapter)]
+    pub fn unload_adapter(&self, name: &str) -> JsResult<()> {
+        let unload = self.chats().and_then(|chats| chats.unload_adapter(name));
+        unload.map_err(|e| to_js(&e))
+    }
+}
