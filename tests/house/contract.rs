@@ -221,7 +221,7 @@ fn progress_and_transcripts_have_equal_fields() {
     assert_eq!(properties("LoadProgress"), reported, "LoadProgress");
     let formats = read("crate/src/audio/subtitles.rs");
     let whole = &keys(&formats, "let mut out = json!({") | &set(&formats, "out");
-    let whole = &whole | &set(&read("crate/src/web/audio.rs"), "all");
+    let whole = &whole | &set(&read("crate/src/web/engine/audio.rs"), "all");
     assert_eq!(properties("Transcript"), whole, "Transcript");
     let body = interface("Transcript");
     let segments = between(&body, "segments: {", "}[]");

@@ -1,7 +1,13 @@
 //! The engine of a loaded model: loading, and calls about the model as a whole.
 
+mod audio;
+mod generate;
+pub mod images;
+mod sessions;
+mod text;
+mod vectors;
+
 use super::JsResult;
-use super::audio::AudioInputState;
 use super::cache::delete_model;
 use super::options::{
     SELECTED_FILES_NAME, hub_options, load_request, open_source, progress_callback,
@@ -16,6 +22,7 @@ use crate::task::{
     parse_submit_group,
 };
 use crate::{Error, Result};
+use audio::AudioInputState;
 use js_sys::{Array, Function, Promise};
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -27,19 +34,19 @@ use wasm_bindgen_futures::{future_to_promise, spawn_local};
 /// [`Engine::fork`] run independently of it.
 #[wasm_bindgen]
 pub struct Engine {
-    pub(super) text: Rc<TextPipeline>,
+    text: Rc<TextPipeline>,
     /// Ids that end an answer.
-    pub(super) end_ids: Vec<u32>,
-    pub(super) vision: Option<Rc<VisionPipeline>>,
-    pub(super) info: Value,
-    pub(super) source: String,
-    pub(super) files: Rc<Source>,
-    pub(super) persisted: Promise,
+    end_ids: Vec<u32>,
+    vision: Option<Rc<VisionPipeline>>,
+    info: Value,
+    source: String,
+    files: Rc<Source>,
+    persisted: Promise,
     /// The model, unless it generates text.
-    pub(super) model_slot: Rc<RefCell<Option<TaskModel>>>,
+    model_slot: Rc<RefCell<Option<TaskModel>>>,
     /// The conversations of a model that generates text.
-    pub(super) chats: Option<Rc<ChatPool>>,
-    pub(super) audio_input: RefCell<AudioInputState>,
+    chats: Option<Rc<ChatPool>>,
+    audio_input: RefCell<AudioInputState>,
 }
 
 #[wasm_bindgen]
@@ -120,7 +127,7 @@ impl Engine {
 impl Engine {
     /// Converts an error of a call to the model. Numbers that are not finite implicate cached files
     /// without a checksum: the next load downloads them again.
-    pub(super) fn model_error(&self, error: &Error) -> JsValue {
+    fn model_error(&self, error: &Error) -> JsValue {
         if matches!(error, Error::NotFinite { .. }) {
             let files = self.files.clone();
             let error = error.clone();
@@ -130,7 +137,7 @@ impl Engine {
     }
 
     /// Rejects tasks that the model does not support.
-    pub(super) fn require_task(&self, task: Task) -> Result<()> {
+    fn require_task(&self, task: Task) -> Result<()> {
         let text = |name: &str| {
             self.info
                 .get(name)
@@ -144,13 +151,13 @@ impl Engine {
     }
 
     /// The conversations.
-    pub(super) fn chats(&self) -> Result<&Rc<ChatPool>> {
+    fn chats(&self) -> Result<&Rc<ChatPool>> {
         self.require_task(Task::Generate)?;
         self.chats.as_ref().ok_or_else(wrong_task)
     }
 
     /// Leases a conversation for one call, best the one that a request continues.
-    pub(super) async fn lease_chat(
+    async fn lease_chat(
         &self,
         request: Option<&GenerateRequest>,
         abort: &AbortFlag,
@@ -167,7 +174,7 @@ impl Engine {
     }
 
     /// Takes the model for one call; the guard returns it. Only one call runs at a time.
-    pub(super) fn acquire_model(&self, task: Task) -> Result<ModelGuard> {
+    fn acquire_model(&self, task: Task) -> Result<ModelGuard> {
         self.require_task(task)?;
         let reason = "the model is busy with another request. Wait for it or abort it.".into();
         let model = self.model_slot.borrow_mut().take().ok_or(Error::Request {
@@ -251,8 +258,8 @@ fn cached_promise(sources: [Option<Rc<Source>>; 2]) -> Promise {
 }
 
 /// The model while one call uses it; returns it on drop.
-pub(super) struct ModelGuard {
-    pub(super) model: Option<TaskModel>,
+struct ModelGuard {
+    model: Option<TaskModel>,
     slot: Rc<RefCell<Option<TaskModel>>>,
 }
 
@@ -263,6 +270,6 @@ impl Drop for ModelGuard {
 }
 
 /// Internal error: [`Engine::acquire_model`] returned a model of another task.
-pub(super) fn wrong_task() -> Error {
+fn wrong_task() -> Error {
     Error::Internal("the model has another task".into())
 }

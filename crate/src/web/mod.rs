@@ -1,19 +1,13 @@
 //! WebAssembly bindings used by the TypeScript facade in pkg-template. Converts requests and
 //! results between JavaScript and the engine's types; contains no logic of its own.
 
-mod audio;
 mod cache;
 mod constraint;
 mod device;
 mod engine;
-mod generate;
-mod images;
 mod logits_processor;
 mod options;
-mod sessions;
-mod text;
 mod values;
-mod vectors;
 
 use crate::util::host;
 use wasm_bindgen::prelude::*;

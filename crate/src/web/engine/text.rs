@@ -1,9 +1,10 @@
 //! Tokens, chat templates, and what the grammar module needs of them.
 
-use super::values::{from_js, to_js};
-use super::{Engine, JsResult};
+use super::Engine;
 use crate::Result;
 use crate::text::{ChatInput, EncodeOptions, RenderedPrompt};
+use crate::web::JsResult;
+use crate::web::values::{from_js, to_js};
 use js_sys::{Object, Reflect, Uint8Array, Uint32Array};
 use serde_json::Value;
 use std::cell::RefCell;

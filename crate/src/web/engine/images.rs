@@ -1,10 +1,11 @@
 //! Images and videos: uploads, encoding, embeddings.
 
-use super::values::{to_js, to_plain_js};
-use super::{Engine, JsResult};
+use super::Engine;
 use crate::Error;
 use crate::task::VisionPipeline;
 use crate::vision::{TileBuilder, header::ImageHeader};
+use crate::web::JsResult;
+use crate::web::values::{to_js, to_plain_js};
 use js_sys::Float32Array;
 use serde_json::Value;
 use std::rc::Rc;

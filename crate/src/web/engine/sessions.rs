@@ -1,10 +1,11 @@
-//! Conversations beside each other on one model: sessions, forks, saved states, adapters.
+//! Conversations on one model: sessions, forks, saved states, adapters.
 
-use super::options::{open_source, progress_callback};
-use super::values::{self, to_js};
-use super::{Engine, JsResult};
+use super::Engine;
 use crate::hub::AbortFlag;
 use crate::task::{ChatModel, ChatPool};
+use crate::web::JsResult;
+use crate::web::options::{open_source, progress_callback};
+use crate::web::values::{self, to_js};
 use crate::{Error, Result};
 use js_sys::{Function, Uint32Array};
 use std::cell::RefCell;

@@ -1,10 +1,11 @@
 //! Embeddings and reranking.
 
-use super::engine::wrong_task;
-use super::options::abort_flag;
-use super::values::{embed_inputs, from_js, string_list, to_plain_js};
-use super::{Engine, JsResult};
+use super::Engine;
+use super::wrong_task;
 use crate::task::{EmbedRequest, RerankRequest, Task, TaskModel};
+use crate::web::JsResult;
+use crate::web::options::abort_flag;
+use crate::web::values::{embed_inputs, from_js, string_list, to_plain_js};
 use js_sys::{Array, Float32Array, Function};
 use serde_json::json;
 use wasm_bindgen::prelude::*;

@@ -1,14 +1,15 @@
 //! Text generation, single steps and logits.
 
-use super::constraint::JsConstraint;
-use super::logits_processor::JsLogitsProcessor;
-use super::options::abort_flag;
-use super::values::{from_js, to_js, to_plain_js};
-use super::{Engine, JsResult};
+use super::Engine;
 use crate::hub::AbortFlag;
 use crate::sample::{LogitsProcessor, TokenConstraint};
 use crate::task::{ChatPool, GenerateRequest, GenerationHooks, TokenEvent};
 use crate::util::clock;
+use crate::web::JsResult;
+use crate::web::constraint::JsConstraint;
+use crate::web::logits_processor::JsLogitsProcessor;
+use crate::web::options::abort_flag;
+use crate::web::values::{from_js, to_js, to_plain_js};
 use js_sys::{Float32Array, Function};
 use std::rc::{Rc, Weak};
 use wasm_bindgen::prelude::*;

@@ -1,13 +1,14 @@
 //! WebAssembly bindings of speech recognition and synthesis.
 
-use super::engine::wrong_task;
-use super::options::abort_flag;
-use super::values::{from_js, property, to_js, to_plain_js};
-use super::{Engine, JsResult};
+use super::Engine;
+use super::wrong_task;
 use crate::audio::stream_vad::VadStream;
 use crate::audio::vad::Vad;
 use crate::audio::{SampleReader, languages};
 use crate::task::{SegmentEvent, SpeakRequest, Task, TaskModel, TranscribeRequest};
+use crate::web::JsResult;
+use crate::web::options::abort_flag;
+use crate::web::values::{from_js, property, to_js, to_plain_js};
 use crate::{Error, Result};
 use js_sys::{Float32Array, Function, Uint8Array};
 use serde_json::json;
