@@ -10,6 +10,9 @@
 //   /ORG/NAME/resolve/REVISION/FILE   DIR/ORG/NAME/FILE as the Hub serves it: X-Repo-Commit, ETag; large files
 //                                     (.safetensors, .gguf, .bin) answer 302 to the second origin, as LFS files do
 //   /api/models/ORG/NAME/revision/REV  the names of its files, as `siblings`
+//   /api/models/ORG/NAME              the same of the main branch, with sizes if ?blobs=true
+//   /api/models?search=WORDS          repositories whose names have the words, with the fields of DIR/ORG/NAME/.hub.json;
+//                                     `filter` (tags), `sort=downloads` and `limit` apply
 //   /files/PATH                       DIR/PATH as any web server serves it: ETag, Range, no redirect
 //
 // Control, on the hub's origin:
@@ -37,7 +40,7 @@
 //   POST /_control/repeat             {path, base64, block, size} makes a file of `size` bytes: base64, then block repeated
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { createReadStream, existsSync, readdirSync, statSync } from 'node:fs';
+import { createReadStream, existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join, normalize } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -292,23 +295,42 @@ async function serve(origin, request, response) {
     }
     return sendFile(request, response, entry, path, found, headers);
   }
-  const listed = /^\/api\/models\/([^/]+\/[^/]+)\/revision\/(.+)$/.exec(path);
+  if (path === '/api/models' && origin === 'hub') return sendJson(request, response, entry, path, search(url.searchParams));
+  const listed = /^\/api\/models\/([^/]+\/[^/]+)(?:\/revision\/(.+))?$/.exec(path);
   if (listed && origin === 'hub') {
     const folder = join(root, normalize(listed[1]));
-    const names = existsSync(folder) ? readdirSync(folder) : [];
+    const names = existsSync(folder) ? readdirSync(folder).filter((name) => name !== FIELDS) : [];
     if (names.length === 0) return refuse(request, response, entry, path, 404, 'RepoNotFound');
-    const siblings = await Promise.all(names.map(async (rfilename) => ({ rfilename, ...(url.searchParams.has('blobs') ? await blob(listed[1], listed[2], rfilename) : {}) })));
-    const text = JSON.stringify({ id: listed[1], siblings });
-    const headers = { 'Content-Type': 'application/json' };
-    cors(request, headers, path);
-    entry.status = 200;
-    // Chunked, as in the Hub's API.
-    response.writeHead(200, headers).end(text);
-    return;
+    const siblings = await Promise.all(names.map(async (rfilename) => ({ rfilename, ...(url.searchParams.has('blobs') ? await blob(listed[1], listed[2] ?? 'main', rfilename) : {}) })));
+    return sendJson(request, response, entry, path, { id: listed[1], siblings });
   }
   const found = path.startsWith('/files/') ? content(path.slice('/files/'.length)) : null;
   if (!found) return absent(request, response, entry, path, null);
   return sendFile(request, response, entry, path, found, {});
+}
+
+/** The file with a repository's fields in the API. */
+const FIELDS = '.hub.json';
+
+/** Chunked, as in the Hub's API. */
+function sendJson(request, response, entry, path, value) {
+  const headers = { 'Content-Type': 'application/json' };
+  cors(request, headers, path);
+  entry.status = 200;
+  response.writeHead(200, headers).end(JSON.stringify(value));
+}
+
+/** The repositories that a search finds. */
+function search(params) {
+  const words = (params.get('search') ?? '').toLowerCase().split(/\s+/).filter(Boolean);
+  const ids = readdirSync(root, { withFileTypes: true }).filter((org) => org.isDirectory()).flatMap((org) => readdirSync(join(root, org.name)).map((name) => `${org.name}/${name}`));
+  const models = ids.filter((id) => words.every((word) => id.toLowerCase().includes(word)) && statSync(join(root, id)).isDirectory()).map((id) => {
+    const fields = join(root, id, FIELDS);
+    return { id, ...(existsSync(fields) ? JSON.parse(readFileSync(fields, 'utf8')) : {}) };
+  });
+  const tagged = models.filter(({ tags = [] }) => params.getAll('filter').every((tag) => tags.includes(tag)));
+  if (params.get('sort') === 'downloads') tagged.sort((a, b) => (b.downloads ?? 0) - (a.downloads ?? 0));
+  return tagged.slice(0, Number(params.get('limit') ?? 100));
 }
 
 /** A large file's fields in the API: its SHA-256. */

@@ -50,6 +50,42 @@ export const LOAD = {
   kernels: (done: number, all: number) => `${done} of ${all} kernels`,
 };
 
+/** Search of the Hugging Face Hub. */
+export const HUB = {
+  search: "Search",
+  empty: "Enter a name to search for.",
+  back: "Back to the suggestions",
+  searching: (query: string) => `Searching the Hub for “${query}”…`,
+  results: (query: string) => `Models for “${query}”`,
+  found: (count: number, query: string) => (count === 0 ? `No model for “${query}” with files that run here.` : `${count} models found.`),
+  failed: (why: string) => `The Hub did not answer: ${why}. Check the connection, or enter the model's full name.`,
+  filesOf: (id: string) => `Files of ${id}`,
+  quantized: "quantized",
+  parameters: (count: string) => `${count} parameters`,
+  noLicence: "no licence given",
+  gated: "asks you to accept its terms",
+  downloads: (count: string) => `${count} downloads a month`,
+  fits: "Fits this device",
+};
+
+/** The loaded model in the picker. */
+export const IN_USE = {
+  label: "Model in use",
+  memory: (size: string) => `${size} of GPU memory`,
+  code: "Use in your code",
+  copy: "Copy the code",
+  eject: "Unload",
+  ejected: "The model was unloaded.",
+};
+
+/** The models stored on this device. */
+export const STORAGE = {
+  title: "On this device",
+  total: (size: string, free: string) => (free ? `${size}, ${free} free` : size),
+  removeAll: "Remove all models",
+  confirm: (count: number) => `Remove ${count} models from this device? They can be downloaded again.`,
+};
+
 export const CHAT = {
   waits: "Will be sent when the model is ready",
   begin: "Start a story.",

@@ -96,6 +96,7 @@ export function ChatTab() {
         slot={slot}
         bundled={{ wanted: BUNDLED_CHAT, note: "Built into this page, works offline. Continues short children's stories.", size: "1 MB" }}
         suggestions={CHAT_SUGGESTIONS}
+        task="text-generation"
         open={sheet.value === "model" || sheet.value === "token"}
         advanced={sheet.value === "token"}
         onClose={close}

@@ -37,6 +37,7 @@ export function EmbeddingTab() {
       title="Embedding"
       bundled={{ wanted: BUNDLED_ENCODER, note: "Built into this page, works offline. Matches shared words, not meaning.", size: "4 MB" }}
       suggestions={EMBEDDING_SUGGESTIONS}
+      hubTask="sentence-similarity"
       facts={facts}
     >
       {(model, choose) => model && <Desk model={model} choose={choose} />}

@@ -4,6 +4,7 @@ import { computed, signal, type Signal } from "@preact/signals";
 import { loadModel, type JerboaError, type LoadOptions, type LoadProgress, type Model } from "jerboa";
 import { asError } from "../errors";
 import { stored } from "../prefs";
+import { IN_USE } from "../strings";
 import { announce } from "../ui/announce";
 import { refreshCached } from "./cached";
 
@@ -38,6 +39,19 @@ const isWanted = (v: unknown): v is LoadRequest | null =>
 /** Load errors that may succeed after unloading the old model. */
 const RETRY_AFTER_UNLOAD: ReadonlySet<string> = new Set(["out_of_memory", "device_lost"]);
 
+/** All slots of the page. */
+const slots: ModelSlot[] = [];
+
+/** Minutes in the background after which the models' GPU memory is freed; the next call reloads them from the cache. */
+const RELEASE_AFTER_MINUTES = 5;
+let release: ReturnType<typeof setTimeout> | undefined;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(release);
+  if (document.visibilityState === "visible") return;
+  // A running call is completed first. A model that is lost anyway is loaded again by its next call.
+  release = setTimeout(() => slots.forEach((slot) => slot.model.peek()?.release().catch(() => undefined)), RELEASE_AFTER_MINUTES * 60_000);
+});
+
 export class ModelSlot {
   /** The loaded model. */
   readonly current = signal<ReadyModel | undefined>(undefined);
@@ -47,6 +61,7 @@ export class ModelSlot {
   /** The last chosen model without its token; selected files are lost on reload. */
   readonly lastRequest: Signal<LoadRequest | null>;
   #loading: AbortController | undefined;
+  #ejected = false;
 
   readonly #more: () => LoadOptions;
 
@@ -54,16 +69,26 @@ export class ModelSlot {
   constructor(name: string, more: LoadOptions | (() => LoadOptions) = {}) {
     this.#more = typeof more === "function" ? more : () => more;
     this.lastRequest = stored<LoadRequest | null>(`${name}.model`, null, isWanted);
+    slots.push(this);
   }
 
-  /** Whether no model is loaded or loading. */
+  /** Whether no model is loaded, loading, or unloaded by the user. */
   get idle(): boolean {
-    return !this.current.peek() && !this.pending.peek();
+    return !this.current.peek() && !this.pending.peek() && !this.#ejected;
+  }
+
+  /** Unloads the model; it stays cached. */
+  async eject(): Promise<void> {
+    this.cancel();
+    this.#ejected = true;
+    announce(IN_USE.ejected);
+    await this.#drop();
   }
 
   /** Loads a model. The current one stays usable until the new one is ready, unless both do not fit together. */
   async load(wanted: LoadRequest): Promise<void> {
     this.#loading?.abort();
+    this.#ejected = false;
     const controller = new AbortController();
     this.#loading = controller;
     this.pending.value = { wanted };

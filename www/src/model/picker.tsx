@@ -1,13 +1,13 @@
 /** The model picker: the bundled model, a repository, files, or a cached model. */
 
-import { useSignal } from "@preact/signals";
-import { deleteModel, type CachedModel } from "jerboa";
-import type { TargetedEvent, TargetedSubmitEvent } from "preact";
+import { signal, useSignal } from "@preact/signals";
+import { deleteModel, storageReport, type CachedModel } from "jerboa";
+import type { ComponentProps, ComponentType, TargetedEvent, TargetedSubmitEvent } from "preact";
 import { useEffect, useId } from "preact/hooks";
 import { asError, capital } from "../errors";
 import { bytes } from "../format";
 import { stored } from "../prefs";
-import { LOAD } from "../strings";
+import { HUB, LOAD, STORAGE } from "../strings";
 import { announce } from "../ui/announce";
 import { Dialog } from "../ui/dialog";
 import { refocus } from "../ui/focus";
@@ -17,6 +17,8 @@ import { cached, cachedProblem, refreshCached } from "./cached";
 import type { Suggestion } from "./catalog";
 import { expectedRate } from "./decode-rate";
 import { queryModelMemory, modelMemory } from "./device-memory";
+import type HubResultsView from "./hub-results";
+import { InUse } from "./in-use";
 import type { ModelSlot, LoadRequest } from "./model-store";
 
 /** The repository entered last. */
@@ -33,13 +35,15 @@ interface Props {
   slot: ModelSlot;
   bundled?: Bundled;
   suggestions: readonly Suggestion[];
+  /** The Hub's name of the tab's task, for searches. */
+  task: string;
   open: boolean;
   /** Opens the advanced options, because a token is needed. */
   advanced: boolean;
   onClose: () => void;
 }
 
-export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: Props) {
+export function Picker({ slot, bundled, suggestions, task, open, advanced, onClose }: Props) {
   const load = (wanted: LoadRequest): void => {
     onClose();
     void slot.load(wanted);
@@ -53,6 +57,7 @@ export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: 
   }, [open]);
   return (
     <Dialog open={open} title="Choose a model" onClose={onClose}>
+      <InUse slot={slot} onClose={onClose} />
       <Cached load={load} current={current} />
       {bundled && (
         <section class="group">
@@ -63,7 +68,7 @@ export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: 
           </button>
         </section>
       )}
-      <Repository suggestions={suggestions} advanced={advanced} load={load} current={current} />
+      <Repository suggestions={suggestions} task={task} advanced={advanced} load={load} current={current} />
       <Files load={load} />
     </Dialog>
   );
@@ -71,6 +76,7 @@ export function Picker({ slot, bundled, suggestions, open, advanced, onClose }: 
 
 interface RepositoryProps {
   suggestions: readonly Suggestion[];
+  task: string;
   advanced: boolean;
   load: (w: LoadRequest) => void;
   current: string;
@@ -82,9 +88,22 @@ function wrong(name: string): string {
   return /^[\w.-]+\/[\w.-]+(@[\w./-]+)?(\/[^\s]+)?$/.test(name) ? "" : "Enter organization/model, or the URL of a folder or .gguf file.";
 }
 
-function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
+/** The results of a search, once it was used. */
+const hubResults = signal<ComponentType<ComponentProps<typeof HubResultsView>> | undefined>(undefined);
+
+function Repository({ suggestions, task, advanced, load, current }: RepositoryProps) {
   const input = useId();
   const problem = useSignal("");
+  const query = useSignal("");
+  const search = (): void => {
+    query.value = typed.value.trim();
+    problem.value = query.value ? "" : HUB.empty;
+    if (!query.value) return document.getElementById(input)?.focus();
+    import("./hub-results").then(
+      ({ default: view }) => (hubResults.value = view),
+      (thrown: unknown) => (problem.value = HUB.failed(String(thrown))),
+    );
+  };
   const loadNamed = (id: string): void => {
     const options = advancedOptions();
     const name = id.trim();
@@ -105,11 +124,11 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
   return (
     <form class="group" onSubmit={submit}>
       <label for={input}>From Hugging Face</label>
-      <div class="row">
+      <div class="row row-wrap">
         <input
           id={input}
           type="text"
-          class="grow"
+          class="grow hub-name"
           placeholder="organization/model or URL"
           aria-invalid={problem.value ? "true" : undefined}
           aria-describedby={problem.value ? `${input}-problem` : undefined}
@@ -119,6 +138,9 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
           value={typed}
           onInput={(e) => (typed.value = e.currentTarget.value)}
         />
+        <button type="button" class="secondary" onClick={search}>
+          {HUB.search}
+        </button>
         <button type="submit" class="primary">
           Load
         </button>
@@ -128,21 +150,31 @@ function Repository({ suggestions, advanced, load, current }: RepositoryProps) {
           {problem}
         </p>
       )}
-      <ul class="choices" aria-label="Suggestions">
-        {suggestions.map(({ id, name, parameters, note, bytes: size, memory, bits, licence }) => (
-          <li key={id}>
-            <button type="button" class="choice" aria-current={current === id ? "true" : undefined} onClick={() => loadNamed(id)}>
-              <span class="choice-name">{name}</span>
-              <span class="choice-note">
-                {note}
-                {modelMemory.value !== undefined && memory > modelMemory.value && <span class="choice-facts too-large">{LOAD.tooLarge(bytes(modelMemory.value))}</span>}
-                <span class="choice-facts">{[`${parameters} parameters`, `${bits} bits`, `${bytes(memory)} of GPU memory`, licence, ...downloadTime(size)].join(" · ")}</span>
-              </span>
-              <span class="choice-size">{bytes(size)}</span>
-            </button>
-          </li>
-        ))}
-      </ul>
+      {query.value && hubResults.value && (
+        <>
+          <hubResults.value query={query.value} task={task} address={advancedOptions()} load={load} options={advancedOptions} />
+          <button type="button" class="quiet-button" onClick={() => (query.value = "")}>
+            {HUB.back}
+          </button>
+        </>
+      )}
+      {!query.value && (
+        <ul class="choices" aria-label="Suggestions">
+          {suggestions.map(({ id, name, parameters, note, bytes: size, memory, bits, licence }) => (
+            <li key={id}>
+              <button type="button" class="choice" aria-current={current === id ? "true" : undefined} onClick={() => loadNamed(id)}>
+                <span class="choice-name">{name}</span>
+                <span class="choice-note">
+                  {note}
+                  {modelMemory.value !== undefined && memory > modelMemory.value && <span class="choice-facts too-large">{LOAD.tooLarge(bytes(modelMemory.value))}</span>}
+                  <span class="choice-facts">{[`${parameters} parameters`, `${bits} bits`, `${bytes(memory)} of GPU memory`, licence, ...downloadTime(size)].join(" · ")}</span>
+                </span>
+                <span class="choice-size">{bytes(size)}</span>
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
       <Advanced open={advanced} />
     </form>
   );
@@ -187,11 +219,22 @@ function Cached({ load, current }: { load: (w: LoadRequest) => void; current: st
     refocus("dialog[open] .sheet-head button");
   };
   const models = cached.value ?? [];
+  const room = useSignal("");
+  useEffect(() => {
+    void storageReport().then(({ usage = 0, quota }) => (room.value = quota ? bytes(Math.max(0, quota - usage)) : ""));
+  }, [cached.value]);
+  const removeAll = async (): Promise<void> => {
+    if (!confirm(STORAGE.confirm(models.length))) return;
+    for (const entry of models) await remove(entry);
+  };
   const said = problem.value || cachedProblem.value;
   if (models.length === 0 && !said) return null;
   return (
     <section class="group">
-      <h3>On this device</h3>
+      <div class="row">
+        <h3 class="grow">{STORAGE.title}</h3>
+        <span class="hint">{STORAGE.total(bytes(models.reduce((sum, each) => sum + each.bytes, 0)), room.value)}</span>
+      </div>
       {said && <p class="hint">{said}</p>}
       <ul class="choices">
         {models.map((entry) => (
@@ -207,6 +250,11 @@ function Cached({ load, current }: { load: (w: LoadRequest) => void; current: st
           </li>
         ))}
       </ul>
+      {models.length > 1 && (
+        <button type="button" class="quiet-button" onClick={() => void removeAll()}>
+          {STORAGE.removeAll}
+        </button>
+      )}
     </section>
   );
 }

@@ -15,6 +15,8 @@ interface Props {
   slot: ModelSlot;
   title: string;
   suggestions: readonly Suggestion[];
+  /** The Hub's name of the task. */
+  hubTask: string;
   bundled?: Bundled;
   /** Text below the model's name in its button. */
   facts: (model: Model, fromCache: boolean) => string;
@@ -24,7 +26,7 @@ interface Props {
   children: (model: Model | undefined, choose: () => void) => ComponentChildren;
 }
 
-export function ModelStage({ slot, title, suggestions, bundled, facts, tools, children }: Props) {
+export function ModelStage({ slot, title, suggestions, hubTask, bundled, facts, tools, children }: Props) {
   const sheet = useSignal<"none" | "model" | "token">("none");
   const ready = slot.current.value;
   const pending = slot.pending.value;
@@ -45,7 +47,7 @@ export function ModelStage({ slot, title, suggestions, bundled, facts, tools, ch
         {pending && (ready ? <PendingStrip slot={slot} pending={pending} choose={choose} /> : <PendingStage slot={slot} pending={pending} choose={choose} />)}
         {children(ready?.model, () => choose(false))}
       </div>
-      <Picker slot={slot} bundled={bundled} suggestions={suggestions} open={sheet.value !== "none"} advanced={sheet.value === "token"} onClose={() => (sheet.value = "none")} />
+      <Picker slot={slot} task={hubTask} bundled={bundled} suggestions={suggestions} open={sheet.value !== "none"} advanced={sheet.value === "token"} onClose={() => (sheet.value = "none")} />
     </div>
   );
 }

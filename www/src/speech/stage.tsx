@@ -7,6 +7,9 @@ import type { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
 import { Notice } from "../ui/notice";
 
+/** Names of the tasks at the Hub. */
+const HUB_TASKS: Record<string, string> = { transcribe: "automatic-speech-recognition", speak: "text-to-speech" };
+
 interface Props {
   slot: ModelSlot;
   task: string;
@@ -30,7 +33,7 @@ export function Stage({ slot, task, title, suggestions, empty, wrong, facts, asi
     </button>
   );
   return (
-    <ModelStage slot={slot} title={title} suggestions={suggestions} facts={facts}>
+    <ModelStage slot={slot} title={title} suggestions={suggestions} hubTask={HUB_TASKS[task] ?? ""} facts={facts}>
       {(model, choose) => (
         <>
           {!model && !slot.pending.value && (

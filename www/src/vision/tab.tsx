@@ -36,6 +36,7 @@ export function VisionTab() {
       title="Vision"
       bundled={{ wanted: BUNDLED_VISION, note: VISION.bundledNote, size: "0.3 MB" }}
       suggestions={VISION_SUGGESTIONS}
+      hubTask="image-text-to-text"
       facts={facts}
       tools={
         <>
