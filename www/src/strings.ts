@@ -103,6 +103,8 @@ export const CHAT = {
   ranks: "It is a reranker: it ranks texts by relevance.",
   noTokenizer: "It has no tokenizer, so it cannot process text.",
   toEmbedding: "Open the Embedding tab",
+  /** A question with passages of files, as the model gets it. */
+  fromFiles: (passages: string, question: string) => `Passages from the attached files:\n\n${passages}\n\nQuestion: ${question}`,
   /** Sent to continue an answer that reached its token limit. */
   goOn: "Continue.",
   contextHint: "Applies from the next answer. Empty fields use the model's defaults.",
@@ -121,6 +123,25 @@ export const ANSWER = {
   thinkingUnknown: (name: string) => `The thinking of ${name} cannot be switched.`,
 };
 
+/** Attachments and dictation of the composer. */
+export const COMPOSER = {
+  attachText: "Attach text files",
+  attachBoth: "Attach images or text files",
+  attachments: "Attachments",
+  attached: (count: number) => (count === 1 ? "1 file attached." : `${count} files attached.`),
+  remove: (name: string) => `Remove ${name}`,
+  noImages: (model: string) => `${model || "This model"} does not support images. Choose a vision model.`,
+  tooLarge: (name: string) => `${name} is larger than 4 MB.`,
+  notText: (name: string) => `${name} is not a text file.`,
+  passages: "Passages used",
+  dictate: "Dictate",
+  stopDictation: "Stop dictating",
+  dictationFailed: "Dictation could not be loaded. Check the connection.",
+  needsSpeechModel: "Dictation needs a speech-to-text model. It is downloaded once; your audio stays on this device.",
+  loadSpeechModel: (name: string, size: string) => `Load ${name} (${size})`,
+  otherSpeechModel: "Choose another",
+};
+
 export const SETTINGS = {
   system: "System prompt",
   ownSystem: "System prompt of this conversation",
@@ -134,6 +155,8 @@ export const ANSWERS = {
   next: "Next answer",
   position: (at: number, of: number) => `Answer ${at} of ${of}`,
   cut: "interrupted",
+  read: "Read aloud",
+  stopReading: "Stop reading",
   copyCode: "Copy code",
   copied: "Copied",
   context: "Context used",

@@ -3,12 +3,14 @@
  * wait for it.
  */
 
-import { useSignal } from "@preact/signals";
-import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
+import { signal, useSignal } from "@preact/signals";
+import type { Model } from "jerboa";
+import type { ComponentChildren, ComponentType, TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { CHAT } from "../strings";
+import { CHAT, COMPOSER } from "../strings";
 import { announce } from "../ui/announce";
 import { Icon } from "../ui/icon";
+import { attach, AttachButton, Attached, type Attachment, takeAttachments } from "./attachments";
 import { draft } from "./history";
 
 interface Props {
@@ -19,14 +21,16 @@ interface Props {
   completion: boolean;
   /** Shown next to the send button. */
   meter?: ComponentChildren;
-  onSend: (text: string) => void;
+  /** The loaded model. */
+  model: Model | undefined;
+  onSend: (text: string, attachments: Attachment[]) => void;
   onStop: () => void;
 }
 
 /** On touch keyboards Enter inserts a new line; the send button is close. */
 const touch = matchMedia("(pointer: coarse)");
 
-export function Composer({ ready, coming, busy, completion, meter, onSend, onStop }: Props) {
+export function Composer({ ready, coming, busy, completion, meter, model, onSend, onStop }: Props) {
   const field = useRef<HTMLTextAreaElement>(null);
   const waits = useSignal(false);
 
@@ -51,7 +55,7 @@ export function Composer({ ready, coming, busy, completion, meter, onSend, onSto
     waits.value = !ready && coming;
     if (waits.value) announce(CHAT.waits);
     if (!ready) return;
-    onSend(completion ? draft.value : draft.value.trim());
+    onSend(completion ? draft.value : draft.value.trim(), completion ? [] : takeAttachments());
     draft.value = "";
   };
   const key = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
@@ -70,7 +74,21 @@ export function Composer({ ready, coming, busy, completion, meter, onSend, onSto
         event.preventDefault();
         send();
       }}
+      onDragOver={(event) => !completion && event.preventDefault()}
+      onDrop={(event) => {
+        const files = [...(event.dataTransfer?.files ?? [])];
+        if (completion || files.length === 0) return;
+        event.preventDefault();
+        void attach(files, model);
+      }}
+      onPaste={(event) => {
+        const files = [...(event.clipboardData?.files ?? [])];
+        if (completion || files.length === 0) return;
+        event.preventDefault();
+        void attach(files, model);
+      }}
     >
+      {!completion && <Attached />}
       <textarea
         ref={field}
         rows={1}
@@ -85,6 +103,8 @@ export function Composer({ ready, coming, busy, completion, meter, onSend, onSto
         }}
         onKeyDown={key}
       />
+      {!completion && <AttachButton model={model} disabled={!ready} />}
+      <Microphone />
       {meter}
       {busy ? (
         <button
@@ -112,5 +132,20 @@ export function Composer({ ready, coming, busy, completion, meter, onSend, onSto
         </button>
       )}
     </form>
+  );
+}
+
+const dictation = signal<ComponentType<{ onText: (text: string) => void }> | undefined>(undefined);
+
+/** The microphone's button, which becomes speech/dictation.tsx with its first use. */
+function Microphone() {
+  const View = dictation.value;
+  const add = (text: string): void => void (draft.value = draft.peek() && !/\s$/.test(draft.peek()) ? `${draft.peek()} ${text}` : draft.peek() + text);
+  if (View) return <View onText={add} />;
+  const load = (): void => void import("../speech/dictation").then(({ default: view }) => (dictation.value = view), () => announce(COMPOSER.dictationFailed));
+  return (
+    <button type="button" class="icon-button" aria-label={COMPOSER.dictate} title={COMPOSER.dictate} onClick={load}>
+      <Icon name="mic" />
+    </button>
   );
 }

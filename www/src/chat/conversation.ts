@@ -1,17 +1,19 @@
 /** The conversation and its running answer. */
 
 import { computed, signal } from "@preact/signals";
-import type { ChatMessage, ChatStream, GenerationResult, Model, ToolCall, ToolCallDelta } from "jerboa";
+import type { ChatMessage, ChatStream, GenerationResult, ImagePart, Model, TextPart, ToolCall, ToolCallDelta } from "jerboa";
 import { asError } from "../errors";
 import { count } from "../format";
 import { recordRate } from "../model/decode-rate";
 import { CHAT } from "../strings";
 import { announce } from "../ui/announce";
 import { answerFields } from "./answer-store";
+import { acceptsImages, type Attachment } from "./attachments";
 import { forget, saveConversation, open, saved, unfinished } from "./history";
+import { putImage } from "./image-store";
 import { sampling, settings } from "./settings-store";
 import { splitThinking, ThinkingJoiner } from "./thinking";
-import { type Stats, Thread, type Turn } from "./thread";
+import { savedTurn, type Stats, Thread, type Turn, type TurnFile } from "./thread";
 import { runTool, type ToolStep } from "./tools";
 
 /** Rounds of calls in one answer. */
@@ -43,12 +45,12 @@ export class Conversation {
   }
 
   /** Adds the user's message and answers it. */
-  async send(model: Model, text: string): Promise<void> {
+  async send(model: Model, text: string, attachments: Attachment[] = []): Promise<void> {
     if (this.busy.peek()) return;
     // Story turns and chat turns cannot be mixed.
     if (this.turns.peek().length > 0 && this.completion.peek() === model.info.hasChatTemplate) this.#renew();
-    this.#thread.add("user", text);
-    await this.#answer(model);
+    const question = this.#thread.add("user", text, undefined, attachments.map(turnFile));
+    await this.#answer(model, question, undefined, attachments.filter(({ kind }) => kind === "text"));
   }
 
   /** Adds another answer to the last question, with sampling. */
@@ -91,7 +93,7 @@ export class Conversation {
     const turns = this.turns.peek();
     const end = before ? turns.indexOf(before) : turns.length;
     this.#id = newId();
-    this.#thread.restore(turns.slice(0, end).map(({ role, text }) => ({ role, text: text.peek() })));
+    this.#thread.restore(turns.slice(0, end).map(savedTurn));
     if (!before) this.#keep("");
   }
 
@@ -150,9 +152,9 @@ export class Conversation {
     return turns.map(({ role, text }) => `**${role === "user" ? "You" : "Model"}**\n\n${text.value}`).join("\n\n");
   }
 
-  /** The messages of the turns up to `end`, as the model gets them. */
-  messages(end = this.turns.peek()): ChatMessage[] {
-    return messagesOf(end, this.system.peek() || settings.peek().system);
+  /** The messages of the turns up to `end`, as the model gets them, with or without their images. */
+  messages(end = this.turns.peek(), images = false): ChatMessage[] {
+    return messagesOf(end, this.system.peek() || settings.peek().system, images);
   }
 
   /** Leaves the current conversation, and keeps its system prompt. */
@@ -177,14 +179,23 @@ export class Conversation {
     open.value = this.#id;
   }
 
-  async #answer(model: Model, question = this.turns.peek().at(-1), otherwise?: typeof RESAMPLE): Promise<void> {
+  async #answer(model: Model, question = this.turns.peek().at(-1), otherwise?: typeof RESAMPLE, files: Attachment[] = []): Promise<void> {
     const turn = this.#thread.add("assistant", "", question);
     this.completion.value = !model.info.hasChatTemplate;
-    await this.#write(model, this.turns.peek().slice(0, -1), turn, otherwise);
+    await this.#write(model, this.turns.peek().slice(0, -1), turn, otherwise, files);
+  }
+
+  /** Stores new files, and looks up the passages of all files for the last question. */
+  async #lookUp(model: Model, history: Turn[], files: Attachment[], signal: AbortSignal): Promise<void> {
+    const question = history.at(-1);
+    if (!question || question.context.peek() || !history.some((turn) => turn.files.some(({ image }) => !image))) return;
+    const { addFiles, passagesFor } = await import("./files");
+    if (files.length > 0) await addFiles(this.#id, await Promise.all(files.map(async ({ name, blob }) => ({ name, text: await blob.text() }))), signal);
+    question.context.value = await passagesFor(this.#id, question.text.peek(), model.info.contextLength, signal);
   }
 
   /** Generates a turn, from its start or continuing its text. */
-  async #write(model: Model, history: Turn[], turn: Turn, otherwise?: typeof RESAMPLE): Promise<void> {
+  async #write(model: Model, history: Turn[], turn: Turn, otherwise?: typeof RESAMPLE, files: Attachment[] = []): Promise<void> {
     turn.running.value = true;
     turn.error.value = undefined;
     turn.cut.value = false;
@@ -213,9 +224,10 @@ export class Conversation {
     const given = sampling();
     const params = given.temperature === undefined ? { ...otherwise, ...given } : given;
     try {
+      await this.#lookUp(model, history, files, controller.signal);
       const begun = turn.text.peek();
       if (!model.info.hasChatTemplate) await complete(model, (history.at(-1)?.text.peek() ?? "") + begun, params, answer, controller.signal);
-      else await chat(model, this.messages(history), params, answer, controller.signal);
+      else await chat(model, this.messages(history, acceptsImages(model)), params, answer, controller.signal);
       const stats = turn.stats.value;
       announce(stats?.reason === "abort" ? "Stopped." : `The answer is complete, ${count(stats?.tokens ?? 0, "token")}.`);
     } catch (thrown) {
@@ -232,11 +244,28 @@ function newId(): string {
   return crypto.randomUUID();
 }
 
-function messagesOf(history: Turn[], system: string): ChatMessage[] {
+/** A file of a message; images are also stored. */
+function turnFile({ name, kind, blob, url }: Attachment): TurnFile {
+  if (kind === "text") return { name, blob: signal(undefined), url: signal("") };
+  const image = newId();
+  void putImage(image, blob).catch(() => undefined);
+  return { name, image, blob: signal(blob), url: signal(url) };
+}
+
+/** A question with the passages and images of its files. */
+function contentOf({ text, context, files }: Turn, images: boolean): string | (TextPart | ImagePart)[] {
+  const words = context.peek() ? CHAT.fromFiles(context.peek(), text.peek()) : text.peek();
+  const shown = images ? files.flatMap(({ blob }) => blob.peek() ?? []) : [];
+  return shown.length === 0 ? words : [...shown.map((image) => ({ type: "image" as const, image })), { type: "text" as const, text: words }];
+}
+
+function messagesOf(history: Turn[], system: string, images: boolean): ChatMessage[] {
   const messages: ChatMessage[] = system.trim() ? [{ role: "system", content: system }] : [];
-  for (const { role, text } of history) {
+  for (const turn of history) {
+    const { role, text } = turn;
     const { thinking, answer } = splitThinking(text.peek());
-    if (role === "assistant" && thinking.trim()) messages.push({ role, content: answer.trim(), reasoning_content: thinking.trim() });
+    if (role === "user") messages.push({ role, content: contentOf(turn, images) });
+    else if (thinking.trim()) messages.push({ role, content: answer.trim(), reasoning_content: thinking.trim() });
     else messages.push({ role, content: text.peek() });
   }
   return messages;

@@ -1,6 +1,7 @@
 /** Saved conversations of this device, newest first. */
 
 import { stored } from "../prefs";
+import { deleteImages } from "./image-store";
 
 /** A saved turn. */
 export interface SavedTurn {
@@ -10,6 +11,17 @@ export interface SavedTurn {
   parent?: number;
   /** Whether a reload ended the answer. */
   cut?: boolean;
+  /** The files of a question. */
+  files?: SavedFile[];
+  /** Passages of files that the model gets with the question. */
+  context?: string;
+}
+
+/** A file of a question. */
+export interface SavedFile {
+  name: string;
+  /** Key of an image in image-store.ts. */
+  image?: string;
 }
 
 /** A saved conversation. */
@@ -36,11 +48,17 @@ const MAX_CHARACTERS = 4e6;
 /** Whether a value is `undefined` or passes. */
 const optional = (value: unknown, valid: (value: unknown) => boolean): boolean => value === undefined || valid(value);
 
+function isFile(value: unknown): value is SavedFile {
+  const { name, image } = (value ?? {}) as Record<keyof SavedFile, unknown>;
+  return typeof name === "string" && optional(image, (v) => typeof v === "string");
+}
+
 function isTurn(value: unknown, index: number): value is SavedTurn {
   if (typeof value !== "object" || value === null) return false;
-  const { role, text, parent, cut } = value as Record<keyof SavedTurn, unknown>;
+  const { role, text, parent, cut, files, context } = value as Record<keyof SavedTurn, unknown>;
+  const valid = optional(files, (v) => Array.isArray(v) && v.every(isFile)) && optional(context, (v) => typeof v === "string");
   const before = (v: unknown): boolean => Number.isInteger(v) && (v as number) >= -1 && (v as number) < index;
-  return (role === "user" || role === "assistant") && typeof text === "string" && optional(parent, before) && optional(cut, (v) => typeof v === "boolean");
+  return (role === "user" || role === "assistant") && typeof text === "string" && valid && optional(parent, before) && optional(cut, (v) => typeof v === "boolean");
 }
 
 function isSaved(value: unknown): value is SavedConversation {
@@ -116,6 +134,10 @@ export function rename(id: string, name: string): void {
 }
 
 export function forget(id: string): void {
+  const files = saved.peek().find((each) => each.id === id)?.turns.flatMap((turn) => turn.files ?? []) ?? [];
+  const images = files.flatMap(({ image }) => image ?? []);
+  if (images.length > 0) void deleteImages(images);
+  if (files.length > images.length) void import("./files").then(({ forgetFiles }) => forgetFiles(id));
   saved.value = saved.peek().filter((each) => each.id !== id);
 }
 

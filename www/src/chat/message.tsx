@@ -6,8 +6,10 @@ import { useEffect, useRef } from "preact/hooks";
 import { count, milliseconds, rate } from "../format";
 import { CopyButton, copyText } from "../ui/copy";
 import { Icon } from "../ui/icon";
-import { ANSWERS } from "../strings";
+import { canRead, readAloud, reading, stopReading } from "../speech/read-aloud";
+import { ANSWERS, COMPOSER } from "../strings";
 import { Notice } from "../ui/notice";
+import { FileChip } from "./attachments";
 import { prose } from "./prose";
 import { splitThinking } from "./thinking";
 import type { Stats, Turn } from "./thread";
@@ -51,6 +53,7 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch, answer
         <footer class="turn-foot">
           {answers.length > 1 && <Pager turn={turn} answers={answers} onShow={onShow} />}
           {begun.value && <CopyButton small label="Copy this answer" text={() => (given?.text.value ?? "") + turn.text.value} />}
+          {begun.value && !given && canRead.value && <ReadButton turn={turn} />}
           {onAgain && (
             <button type="button" class="quiet-button" onClick={onAgain}>
               <Icon name="again" />
@@ -74,6 +77,17 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch, answer
         </footer>
       )}
     </article>
+  );
+}
+
+/** Reads the answer aloud, or stops. */
+function ReadButton({ turn }: { turn: Turn }) {
+  const on = reading.value === turn.id;
+  const label = on ? ANSWERS.stopReading : ANSWERS.read;
+  return (
+    <button type="button" class="quiet-button" aria-label={label} title={label} aria-pressed={on} onClick={() => (on ? stopReading() : void readAloud(turn.id, splitThinking(turn.text.peek()).answer))}>
+      <Icon name={on ? "stop" : "speaker"} />
+    </button>
   );
 }
 
@@ -131,7 +145,22 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
   return (
     <div class="turn user">
       <span class="unseen">You: </span>
+      {turn.files.length > 0 && (
+        <ul class="chips" aria-label={COMPOSER.attachments}>
+          {turn.files.map((file, i) => (
+            <li key={i}>
+              <FileChip name={file.name} url={file.url.value} />
+            </li>
+          ))}
+        </ul>
+      )}
       <p dir="auto">{turn.text}</p>
+      {turn.context.value && (
+        <details class="passages">
+          <summary>{COMPOSER.passages}</summary>
+          <p dir="auto">{turn.context}</p>
+        </details>
+      )}
       {onEdit && (
         <button type="button" class="user-tool" aria-label="Edit this message" title="Edit" onClick={() => (editing.value = true)}>
           <Icon name="pencil" />

@@ -89,7 +89,8 @@ export function ChatTab() {
         busy={conversation.busy.value}
         completion={completion}
         meter={model && <ContextMeter conversation={conversation} model={model} />}
-        onSend={(text) => model && void conversation.send(model, text)}
+        model={model}
+        onSend={(text, attachments) => model && void conversation.send(model, text, attachments)}
         onStop={() => conversation.stop()}
       />
       <Picker

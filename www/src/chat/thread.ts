@@ -2,7 +2,8 @@
 
 import { signal, type Signal } from "@preact/signals";
 import type { FinishReason, JerboaError } from "jerboa";
-import type { SavedTurn } from "./history";
+import type { SavedFile, SavedTurn } from "./history";
+import { getImage } from "./image-store";
 import type { ToolStep } from "./tools";
 
 /** Statistics of an answer. */
@@ -24,15 +25,53 @@ export interface Turn {
   running: Signal<boolean>;
   /** Whether a reload ended the answer. */
   cut: Signal<boolean>;
+  /** The files of a question. */
+  files: TurnFile[];
+  /** Passages of files that the model gets with the question. */
+  context: Signal<string>;
   /** The calls that the answer made. */
   steps: Signal<ToolStep[]>;
   stats: Signal<Stats | undefined>;
   error: Signal<JerboaError | undefined>;
 }
 
+/** A file of a question. */
+export interface TurnFile extends SavedFile {
+  /** An image; undefined until it is read, or if it is lost. */
+  blob: Signal<Blob | undefined>;
+  url: Signal<string>;
+}
+
 /** A new turn. */
-export function newTurn(id: number, role: Turn["role"], text = ""): Turn {
-  return { id, role, text: signal(text), running: signal(false), cut: signal(false), steps: signal([]), stats: signal(undefined), error: signal(undefined) };
+export function newTurn(id: number, role: Turn["role"], text = "", files: TurnFile[] = []): Turn {
+  return { id, role, text: signal(text), files, context: signal(""), running: signal(false), cut: signal(false), steps: signal([]), stats: signal(undefined), error: signal(undefined) };
+}
+
+/** The files of a saved turn; images are read from their store. */
+function restored(files: SavedFile[]): TurnFile[] {
+  return files.map((file) => {
+    const turnFile: TurnFile = { ...file, blob: signal(undefined), url: signal("") };
+    if (file.image)
+      getImage(file.image).then(
+        (blob) => {
+          turnFile.blob.value = blob;
+          turnFile.url.value = blob ? URL.createObjectURL(blob) : "";
+        },
+        () => undefined,
+      );
+    return turnFile;
+  });
+}
+
+/** A turn as it is saved, without its place. */
+export function savedTurn({ role, text, files, context, cut }: Turn): SavedTurn {
+  return {
+    role,
+    text: text.peek(),
+    ...(files.length > 0 ? { files: files.map(({ name, image }) => ({ name, ...(image ? { image } : {}) })) } : {}),
+    ...(context.peek() ? { context: context.peek() } : {}),
+    ...(cut.peek() ? { cut: true } : {}),
+  };
 }
 
 /** A turn with the turn that it follows. */
@@ -51,8 +90,8 @@ export class Thread {
   #next = 1;
 
   /** Adds a turn after `parent`, by default the last one, and shows it. */
-  add(role: Turn["role"], text = "", parent: Turn | undefined = this.turns.peek().at(-1)): Turn {
-    const node: Node = { turn: newTurn(this.#next++, role, text), parent: parent && this.#node(parent), shown: undefined };
+  add(role: Turn["role"], text = "", parent: Turn | undefined = this.turns.peek().at(-1), files: TurnFile[] = []): Turn {
+    const node: Node = { turn: newTurn(this.#next++, role, text, files), parent: parent && this.#node(parent), shown: undefined };
     this.#nodes.push(node);
     this.#show(node);
     return node.turn;
@@ -84,9 +123,10 @@ export class Thread {
   /** Replaces the turns by saved ones. */
   restore(saved: SavedTurn[], leaf = saved.length - 1): void {
     this.clear();
-    for (const [i, { role, text, parent = i - 1, cut = false }] of saved.entries()) {
-      const node: Node = { turn: newTurn(this.#next++, role, text), parent: this.#nodes[parent], shown: undefined };
+    for (const [i, { role, text, parent = i - 1, cut = false, files = [], context = "" }] of saved.entries()) {
+      const node: Node = { turn: newTurn(this.#next++, role, text, restored(files)), parent: this.#nodes[parent], shown: undefined };
       node.turn.cut.value = cut;
+      node.turn.context.value = context;
       this.#nodes.push(node);
     }
     const last = this.#nodes[leaf] ?? this.#nodes.at(-1);
@@ -99,7 +139,7 @@ export class Thread {
     const index = new Map(this.#nodes.map((node, i) => [node, i]));
     const turns = this.#nodes.map(({ turn, parent }, i): SavedTurn => {
       const at = parent ? index.get(parent)! : -1;
-      return { role: turn.role, text: turn.text.peek(), ...(at === i - 1 ? {} : { parent: at }), ...(turn.cut.peek() ? { cut: true } : {}) };
+      return { ...savedTurn(turn), ...(at === i - 1 ? {} : { parent: at }) };
     });
     const last = this.turns.peek().at(-1);
     return { turns, leaf: last ? index.get(this.#node(last)!)! : -1 };

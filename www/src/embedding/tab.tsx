@@ -5,8 +5,6 @@ import type { Model } from "jerboa";
 import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { EMBEDDING_SUGGESTIONS, BUNDLED_ENCODER, MINILM } from "../model/catalog";
-import { refreshCached } from "../model/cached";
-import { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
 import { EMBEDDING } from "../strings";
 import { Notice } from "../ui/notice";
@@ -14,18 +12,18 @@ import { Documents } from "./documents";
 import { Library } from "./library";
 import { Picture } from "./scatter-plot";
 import { Search } from "./search";
+import { embeddingSlot, loadFirst } from "./slot";
 
 // Outside the component: switching tabs keeps the model and the results.
-const slot = new ModelSlot("embedding");
 const library = new Library();
 let opened: Model | undefined;
 
 export function EmbeddingTab() {
   useEffect(() => {
-    if (slot.idle) void first();
+    if (embeddingSlot.idle) void loadFirst();
   }, []);
   useSignalEffect(() => {
-    const model = slot.model.value;
+    const model = embeddingSlot.model.value;
     if (model === opened) return;
     opened = model;
     if (model?.info.task === "embed") void library.open(model);
@@ -33,7 +31,7 @@ export function EmbeddingTab() {
   });
   return (
     <ModelStage
-      slot={slot}
+      slot={embeddingSlot}
       title="Embedding"
       bundled={{ wanted: BUNDLED_ENCODER, note: "Built into this page, works offline. Matches shared words, not meaning.", size: "4 MB" }}
       suggestions={EMBEDDING_SUGGESTIONS}
@@ -43,14 +41,6 @@ export function EmbeddingTab() {
       {(model, choose) => model && <Desk model={model} choose={choose} />}
     </ModelStage>
   );
-}
-
-/** Chooses the initial model: the last one, else MiniLM if it is cached, else the bundled one. */
-async function first(): Promise<void> {
-  const chosen = slot.lastRequest.peek();
-  if (chosen) return slot.load(chosen);
-  const there = (await refreshCached()).some(({ model, complete }) => model === MINILM.source && complete);
-  if (slot.idle) await slot.load(there ? MINILM : BUNDLED_ENCODER);
 }
 
 function facts({ info }: Model, fromCache: boolean): string {
@@ -95,7 +85,7 @@ function Plain() {
   return (
     <p class="hint plain">
       The small built-in encoder finds texts that <em>share words</em>. all-MiniLM-L6-v2 searches by meaning:{" "}
-      <button type="button" class="link" onClick={() => void slot.load(MINILM)}>
+      <button type="button" class="link" onClick={() => void embeddingSlot.load(MINILM)}>
         download it (91 MB)
       </button>
       .

@@ -1,6 +1,6 @@
 /** A tab's model and the one that will replace it. */
 
-import { computed, signal, type Signal } from "@preact/signals";
+import { computed, effect, signal, type Signal } from "@preact/signals";
 import { loadModel, type JerboaError, type LoadOptions, type LoadProgress, type Model } from "jerboa";
 import { asError } from "../errors";
 import { stored } from "../prefs";
@@ -111,6 +111,17 @@ export class ModelSlot {
     } catch (thrown) {
       if (!controller.signal.aborted) this.pending.value = { wanted, error: asError(thrown) };
     }
+  }
+
+  /** Resolves when no load is running. */
+  settled(): Promise<void> {
+    return new Promise((resolve) => {
+      const stop = effect(() => {
+        if (this.pending.value && !this.pending.value.error) return;
+        resolve();
+        queueMicrotask(() => stop());
+      });
+    });
   }
 
   /** Cancels the running load, or dismisses its failure; downloaded parts stay cached. */

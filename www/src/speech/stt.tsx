@@ -5,17 +5,17 @@ import type { Model } from "jerboa";
 import type { TargetedDragEvent, TargetedEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
-import { ASR_SUGGESTIONS, SILERO } from "../model/catalog";
-import { ModelSlot } from "../model/model-store";
+import { ASR_SUGGESTIONS } from "../model/catalog";
 import { STT } from "../strings";
 import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import { TranscriptionState, clock } from "./transcription";
+import { sttSlot } from "./slots";
 import { Stage } from "./stage";
 
 // Outside the component: switching tabs keeps the model and the transcript.
-const slot = new ModelSlot("stt", { vad: SILERO });
+const slot = sttSlot;
 const transcription = new TranscriptionState();
 
 export function SttTab() {

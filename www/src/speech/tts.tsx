@@ -6,18 +6,15 @@ import type { TargetedSubmitEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import { bytes, milliseconds, parameters } from "../format";
 import { CODEC, TTS_SUGGESTIONS } from "../model/catalog";
-import { ModelSlot } from "../model/model-store";
-import { stored } from "../prefs";
 import { TTS } from "../strings";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
+import { codec, ttsSlot } from "./slots";
 import { Stage } from "./stage";
 import { save } from "./stt";
 import { peaks, SynthesisState } from "./synthesis";
 
-const text = (v: unknown): v is string => typeof v === "string";
-const codec = stored("tts.codec", "", text);
-const slot = new ModelSlot("tts", () => ({ codec: codec.peek().trim() || CODEC.id }));
+const slot = ttsSlot;
 const synthesis = new SynthesisState();
 /** Bars of the waveform. */
 const BARS = 160;
