@@ -4,6 +4,7 @@
 pub mod capped;
 pub mod gguf;
 pub mod golden;
+pub mod grammar;
 
 use jerboa::gpu::{
     Backend, BufferUsage, DeviceOptions, DispatchDesc, Gpu, Pipeline, VariantOverride,

@@ -254,6 +254,7 @@ impl Vocabulary {
         Ok(Grammar {
             matcher,
             forces_text,
+            size: self.size,
             words: self.mask_words(),
             ends: Arc::clone(&self.ends),
         })
@@ -296,6 +297,8 @@ pub struct Grammar {
     /// Whether [`Self::forced`] looks ahead. The matcher cannot follow a token that it forces by its
     /// id and that is text as well.
     forces_text: bool,
+    /// Number of tokens of the vocabulary.
+    size: usize,
     words: usize,
     ends: Arc<[u32]>,
 }
@@ -372,7 +375,10 @@ impl Grammar {
     /// # Errors
     /// If the grammar exceeded its limits earlier.
     pub fn valid_prefix(&mut self, tokens: &[u32]) -> Result<usize, GrammarError> {
-        self.matcher.validate_tokens(tokens).map_err(step_error)
+        // The matcher cannot be used again after a token beyond the vocabulary.
+        let known = tokens.iter().take_while(|id| (**id as usize) < self.size);
+        let known = &tokens[..known.count()];
+        self.matcher.validate_tokens(known).map_err(step_error)
     }
 }
 

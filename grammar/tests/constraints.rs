@@ -382,3 +382,47 @@ fn named_tokens_that_are_text_as_well_come_from_masks() {
         assert!(grammar.is_complete(), "{name}");
     }
 }
+
+/// One token is a valid prefix exactly where the mask has it: the engine asks the cheaper question
+/// about tokens that it sampled ahead.
+#[test]
+fn single_tokens_are_valid_where_the_mask_has_them() {
+    let schema = json!({ "type": "object", "properties": {
+        "name": { "type": "string", "maxLength": 5 }, "count": { "type": "integer", "minimum": -3, "maximum": 44 },
+        "kind": { "enum": ["true", "one", null] }, "all": { "type": "array", "items": { "type": "number" }, "maxItems": 3 },
+    }, "required": ["name"], "additionalProperties": false });
+    let choices = ["nameless".to_owned(), "name".to_owned(), "null".to_owned()];
+    let constraints = || {
+        [
+            Constraint::JsonSchema(&schema),
+            Constraint::JsonObject,
+            Constraint::Regex("(name|true)+[0-9]{2,4}(\\[\\])?"),
+            Constraint::Choice(&choices),
+            Constraint::Lark("start: (A | \"null\")+ A\nA: /[a-f]{2}ü?/"),
+        ]
+    };
+    let vocabulary = vocabulary();
+    let mut random = 7u64;
+    for number in 0..constraints().len() {
+        for _ in 0..6 {
+            let constraint = constraints().into_iter().nth(number).expect("one");
+            let mut grammar = vocabulary.grammar(constraint).expect("a grammar");
+            for _ in 0..24 {
+                let words = mask(&mut grammar);
+                let allowed: Vec<u32> = (0..END).filter(|id| allows(&words, *id)).collect();
+                for id in 0..END {
+                    let is_valid = grammar.valid_prefix(&[id]).expect("a prefix") == 1;
+                    assert_eq!(is_valid, allows(&words, id), "{number}: token {id}");
+                }
+                assert_eq!(grammar.valid_prefix(&[END + 40]).expect("none"), 0);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(99);
+                let Some(id) = allowed.get((random >> 33) as usize % allowed.len().max(1)) else {
+                    break;
+                };
+                grammar.accept(*id).expect("an allowed token");
+            }
+        }
+    }
+}

@@ -461,7 +461,7 @@ async function* choiceChunks(head: Head, index: number, generation: Generation, 
 /** The counters of two answers to one prompt. */
 export function addAnswer(a: GenerationResult, b: GenerationResult): GenerationResult {
   const all = { ...a };
-  for (const name of ["completionTokens", "reasoningTokens", "draftedTokens", "acceptedTokens", "batchedTokens", "encodeMs", "prefillMs", "decodeMs"] as const) all[name] += b[name];
+  for (const name of ["completionTokens", "reasoningTokens", "draftedTokens", "acceptedTokens", "batchedTokens", "readbacks", "encodeMs", "prefillMs", "decodeMs"] as const) all[name] += b[name];
   return all;
 }
 

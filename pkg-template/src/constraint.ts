@@ -66,8 +66,8 @@ export async function constrain(engine: Engine, grammarSource: GrammarSource, is
     throw invalidRequest(`The grammar cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
   }
   let isStarted = false;
-  const nextMask: NextMask = (token) => {
-    if (isStarted) return next(engine, grammar, token);
+  const nextMask: NextMask = (token, candidate) => {
+    if (isStarted) return next(engine, grammar, token, candidate);
     // A thought may come first, so nothing is forced yet.
     isStarted = true;
     return grammar.mask();
@@ -86,8 +86,8 @@ function inFormat(engine: Engine, grammar: GrammarSource): GrammarSource {
 /** Minimum number of forced tokens that are worth a prefill of their own. */
 const MIN_FORCED_TOKENS = 2;
 
-/** The tokens that may follow: forced ones where the grammar leaves one continuation, else a mask. */
-function next(engine: Engine, grammar: Grammar, token: number | undefined): ReturnType<NextMask> {
+/** The tokens that may follow: forced ones where the grammar leaves one continuation, else whether `candidate` may, else a mask. */
+function next(engine: Engine, grammar: Grammar, token: number | undefined, candidate: number | undefined): ReturnType<NextMask> {
   if (token !== undefined) grammar.accept(token);
   const forced = encoded(engine, grammar.forced());
   if (forced.length >= MIN_FORCED_TOKENS) {
@@ -97,6 +97,8 @@ function next(engine: Engine, grammar: Grammar, token: number | undefined): Retu
       return { forced: tokens };
     }
   }
+  // The mask takes longer.
+  if (candidate !== undefined && grammar.validPrefix(Uint32Array.of(candidate)) === 1) return true;
   return grammar.mask();
 }
 

@@ -231,6 +231,8 @@ export interface GenerationResult {
   acceptedTokens: number;
   /** Tokens that were decoded in one step with those of other generations. */
   batchedTokens: number;
+  /** Times that sampled tokens, or the logits to sample from, were read back from the GPU. */
+  readbacks: number;
   /** Expert paging since the model was loaded; only when some experts are offloaded (see `experts`). */
   paging?: Paging;
   /** Milliseconds spent encoding images before the prefill; 0 when they were encoded earlier. */
@@ -269,11 +271,12 @@ export interface GrammarSource {
 }
 
 /**
- * Limits the tokens of an answer, such as a grammar. Called once per token while the GPU computes the next logits: with
- * the sampled token, or `undefined` at the start and after forced tokens. Returns the allowed tokens, one bit each:
- * token `i` is bit `i % 32` of word `i / 32`. Or `forced`, the only tokens that may follow, which count as accepted.
+ * Limits the tokens of an answer, such as a grammar. Called for each token while the GPU computes later ones: with the
+ * sampled token, or `undefined` at the start, after forced tokens and after `true`. Returns the allowed tokens, one bit
+ * each: token `i` is bit `i % 32` of word `i / 32`. Or `forced`, the only tokens that may follow, which count as accepted.
+ * With `next`, a token that was sampled ahead, it may return `true` instead: nothing is forced, and `next` may follow.
  */
-export type NextMask = (token: number | undefined) => Uint32Array | { forced: Uint32Array };
+export type NextMask = (token: number | undefined, next?: number) => Uint32Array | { forced: Uint32Array } | true;
 
 /** Options of `Engine.load`, besides its signal. */
 export interface EngineLoadOptions extends EngineLoadFields {

@@ -123,6 +123,7 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
         draftedTokens: 0,
         acceptedTokens: 0,
         batchedTokens: 0,
+        readbacks: 0,
         completionTokens: ids.length,
         reasoningTokens: 0,
         encodeMs: 0,

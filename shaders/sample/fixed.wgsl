@@ -19,6 +19,8 @@ struct Sampling {
     presence: f32,
     // Zero, unknown to compilers.
     zero: u32,
+    // With top-k: how many more of the most likely tokens are listed.
+    more_listed: u32,
 }
 
 // Data between the kernels of one sampling.

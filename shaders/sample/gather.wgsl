@@ -25,7 +25,7 @@ fn main(@builtin(local_invocation_index) lid: u32, @builtin(workgroup_id) wid: v
             atomicStore(&bins_high[i], atomicLoad(&work.sums_high[i]));
         }
         workgroupBarrier();
-        var goal = vec2(sampling.top_k, 0u);
+        var goal = vec2(sampling.top_k + sampling.more_listed, 0u);
         if (sampling.top_k == 0u) {
             goal = at_least_one(share(sampling.top_p, total_of_bins(lid)));
         }

@@ -1,5 +1,6 @@
 // Sampling kernel 4 of 4, one workgroup: finds the exact boundaries of top-k and top-p, then the token at the random
 // point of the passing mass, in id order. Each search is a radix search: 1024 sums over ten bits of a key at a time.
+// CANDIDATES also writes the listed tokens, so that the host can tell what another mask would have selected.
 #import common/state
 #import sample/fixed
 #import sample/bins
@@ -11,6 +12,12 @@ struct Params {
 #ifdef BATCH
     // Row of a batched step.
     row: u32,
+#endif
+#ifdef CANDIDATES
+    // First word of the slots for listed tokens, slots, and tokens in each.
+    slot0: u32,
+    slots: u32,
+    slot_tokens: u32,
 #endif
 }
 
@@ -24,6 +31,11 @@ struct Params {
 #ifdef ADJUST
 // Generated count of each token; highest bit: occurs in the prompt.
 @group(0) @binding(6) var<storage, read_write> counts: array<u32>;
+#endif
+#ifdef CANDIDATES
+// A slot for each of the last tokens: the number of listed tokens, 0 if they are not the most likely ones; then pairs of
+// id and adjusted logit.
+@group(0) @binding(7) var<storage, read_write> listed_tokens: array<u32>;
 #endif
 
 // Replaces a missing token, as in best.wgsl.
@@ -158,6 +170,20 @@ fn main(@builtin(local_invocation_index) lid: u32) {
         first_id = 0u;
     }
     let token = draw(lid, limit, first_id);
+#ifdef CANDIDATES
+    if (!has_stopped()) {
+        let listed = atomicLoad(&work.listed);
+        let slot = params.slot0 + (sampled_before() % params.slots) * (1u + 2u * params.slot_tokens);
+        for (var i = lid; i < min(listed, params.slot_tokens); i += 256u) {
+            let id = work.list[i].x;
+            listed_tokens[slot + 1u + 2u * i] = id;
+            listed_tokens[slot + 2u + 2u * i] = bitcast<u32>(scores[params.offset + id]);
+        }
+        if (lid == 0u) {
+            listed_tokens[slot] = listed * u32(sampling.top_k != 0u && listed <= params.slot_tokens);
+        }
+    }
+#endif
     if (lid != 0u || has_stopped()) {
         return;
     }

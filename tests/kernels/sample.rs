@@ -80,6 +80,7 @@ impl Request<'_> {
             mask: self.mask.map(|_| MASK),
             adjusted: SCORES,
             row: None,
+            candidates: None,
         }
     }
 }

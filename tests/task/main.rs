@@ -8,6 +8,7 @@ mod context;
 mod families;
 mod generation;
 mod images;
+mod run_ahead;
 mod sampling;
 mod speculation;
 mod steps;

@@ -1,13 +1,18 @@
 //! Decode loop: steps are submitted ahead, and the GPU feeds each token to the next step and stops
 //! by itself. Tokens are read back in batches while later steps run. A step with drafts yields one
-//! or more tokens. Steps that need the host, for paged weights or a token mask, run one by one.
+//! or more tokens. Steps that need the host for paged weights run one by one; those with a token
+//! mask run ahead under a guessed mask, see `constrained`.
+
+mod constrained;
 
 use super::logits_pipeline::{
-    LogitsPipeline, MAX_BATCH_STEPS, MAX_STOP_TOKENS, TOKEN_RING_BYTES, TOKEN_RING_LEN,
+    CANDIDATES_BYTES, LogitsPipeline, LogitsStage, MAX_BATCH_STEPS, MAX_STOP_TOKENS,
+    TOKEN_RING_BYTES, TOKEN_RING_LEN,
 };
+use super::run_ahead::RunAhead;
 use super::session::{PromptLookup, Session};
 use super::speculation_controller::{BatchKind, SpeculationController};
-use crate::gpu::{Backend, Readback};
+use crate::gpu::{Backend, Command, Readback};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::Slot;
 use crate::sample::TokenConstraint;
@@ -33,6 +38,8 @@ pub struct DecodeParams<'a> {
     pub pipeline: LogitsPipeline,
     /// Decides which tokens may come next; for a pipeline with a host input.
     pub constraint: Option<&'a mut dyn TokenConstraint>,
+    /// Lets steps run ahead of the constraint; without, they run one by one.
+    pub ahead: Option<&'a mut RunAhead>,
     /// Enables prompt lookup drafts (greedy sampling only); call [`Session::prepare_speculation`]
     /// first.
     pub lookup: Option<PromptLookup<'a>>,
@@ -48,6 +55,7 @@ impl DecodeParams<'_> {
             sampled_before: 0,
             pipeline: LogitsPipeline::greedy(),
             constraint: None,
+            ahead: None,
             lookup: None,
         }
     }
@@ -90,6 +98,20 @@ pub struct DecodeLoop<'a> {
     pipeline: LogitsPipeline,
     stops: &'a [u32],
     constraint: Option<&'a mut dyn TokenConstraint>,
+    /// Queues steps of a constrained loop before their masks are known.
+    ahead: Option<&'a mut RunAhead>,
+    /// The last mask that was known.
+    mask: Vec<u32>,
+    /// Index of the last token that was sampled under its own mask.
+    masked_token: usize,
+    /// Whether all tokens are allowed in the mask on the device.
+    masks_nothing: bool,
+    /// Whether no more steps are queued, since forced tokens come behind those in flight.
+    is_holding: bool,
+    /// Whether steps in flight are dropped: the last token runs again.
+    is_cut: bool,
+    /// Times that tokens were read back.
+    readbacks: usize,
     /// Whether steps may be submitted before the host has seen the tokens of the last.
     runs_ahead: bool,
     /// Whether the forward pass needs the host.
@@ -119,6 +141,7 @@ impl<'a> DecodeLoop<'a> {
             sampled_before: step,
             pipeline,
             constraint,
+            ahead,
             lookup,
         } = start;
         if constraint.is_some() != pipeline.host_input().is_some() {
@@ -171,6 +194,13 @@ impl<'a> DecodeLoop<'a> {
             pipeline,
             stops,
             constraint,
+            ahead: ahead.filter(|_| !needs_host),
+            mask: Vec::new(),
+            masked_token: 0,
+            masks_nothing: false,
+            is_holding: false,
+            is_cut: false,
+            readbacks: 0,
             forward_submitted: false,
             speculation: None,
             drafted: 0,
@@ -218,9 +248,7 @@ impl<'a> DecodeLoop<'a> {
 
     /// Writes the host input, then samples a token from the last logits and reads it back.
     fn sample(&mut self, session: &Session, is_representative: bool) -> Result<()> {
-        if let Some(constraint) = &mut self.constraint {
-            session.write_mask(&mut **constraint)?;
-        }
+        self.write_own_mask(session)?;
         let sampling = match self.speculation {
             Some(_) => session.append_history_step()?,
             None => session.sampling_step(&self.pipeline)?,
@@ -260,6 +288,9 @@ impl<'a> DecodeLoop<'a> {
             self.submit_forward(session).await?;
             self.sample(session, self.constraint.is_none())?;
         }
+        if self.submit_guesses(session).await? {
+            return Ok(());
+        }
         // The device takes the token from its own memory, and runs nothing if it is the last.
         let is_last = self.returned + self.in_flight.len() >= self.budget;
         if !self.needs_host && !is_last {
@@ -269,27 +300,14 @@ impl<'a> DecodeLoop<'a> {
         Ok(())
     }
 
-    /// Tells the constraint the tokens that were read back, while their forward pass runs. Samples
-    /// the next token once its mask is known.
-    fn constrain(&mut self, session: &Session, tokens: &[u32]) -> Result<()> {
-        let Some(constraint) = &mut self.constraint else {
-            return Ok(());
-        };
-        for token in tokens {
-            if self.stops.contains(token) {
-                return Ok(());
-            }
-            constraint.accept(*token)?;
-        }
-        if self.done {
-            return Ok(());
-        }
-        if !constraint.forced()?.is_empty() {
-            self.done = true;
-        } else if self.forward_submitted && self.in_flight.is_empty() && !self.is_ending {
-            self.sample(session, false)?;
-        }
-        Ok(())
+    /// Times that tokens were read back so far.
+    pub fn readbacks(&self) -> usize {
+        self.readbacks
+    }
+
+    /// Whether sampled tokens were dropped: the token counts on the device include them.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// Returns (drafted tokens, accepted tokens).
@@ -298,9 +316,21 @@ impl<'a> DecodeLoop<'a> {
     }
 
     fn read(&mut self, session: &Session, batch: InFlightBatch) -> Result<()> {
-        let read = session
-            .gpu()
-            .start_read(session.buffer(Slot::Tokens)?, 0, TOKEN_RING_BYTES)?;
+        let gpu = session.gpu();
+        let tokens = session.buffer(Slot::Tokens)?;
+        let read = match self.ahead.is_some() && self.pipeline.has(LogitsStage::Candidates) {
+            true => {
+                // One readback has both.
+                let candidates = session.buffer(Slot::Candidates)?;
+                gpu.submit(&[Command::Copy {
+                    from: (tokens, 0),
+                    to: (candidates, 0),
+                    size: TOKEN_RING_BYTES,
+                }])?;
+                gpu.start_read(candidates, 0, CANDIDATES_BYTES)?
+            }
+            false => gpu.start_read(tokens, 0, TOKEN_RING_BYTES)?,
+        };
         self.in_flight.push_back((read, batch));
         Ok(())
     }
@@ -383,7 +413,12 @@ impl<'a> DecodeLoop<'a> {
         let now = now_ms();
         let took = now - std::mem::replace(&mut self.last_ms, now);
         if batch.is_representative {
-            self.batch_size = pace_batches(self.batch_size, took);
+            // Batches under a guessed mask have fewer steps.
+            let scale = match self.ahead {
+                Some(_) => self.batch_size as f64 / batch.steps as f64,
+                None => 1.0,
+            };
+            self.batch_size = pace_batches(self.batch_size, took * scale);
         }
         let count = words[TOKEN_RING_LEN as usize] as usize;
         let tokens: Vec<u32> = (self.returned..count)
@@ -420,12 +455,20 @@ impl<'a> DecodeLoop<'a> {
                 break;
             };
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
-            let tokens = self.process_batch(batch, &words);
+            self.readbacks += 1;
+            let first = self.returned;
+            let mut tokens = self.process_batch(batch, &words);
             session.model().batch_size.set(self.batch_size);
-            if tokens.iter().any(|t| *t >= u32::MAX - 1) {
+            let own = match self.constraint {
+                Some(_) => tokens
+                    .len()
+                    .min((self.masked_token + 1).saturating_sub(first)),
+                None => tokens.len(),
+            };
+            if tokens[..own].iter().any(|t| *t >= u32::MAX - 1) {
                 return Err(session.sampling_error(&self.pipeline, self.returned).await);
             }
-            self.constrain(session, &tokens)?;
+            self.constrain(session, &mut tokens, own, &words)?;
             if !tokens.is_empty() {
                 return Ok(tokens);
             }
@@ -445,12 +488,15 @@ impl<'a> DecodeLoop<'a> {
     /// # Errors
     /// Device errors.
     pub async fn finish(mut self, session: &mut Session) -> Result<()> {
+        if let Some(ahead) = self.ahead.as_mut().filter(|_| self.is_cut) {
+            ahead.discard(self.in_flight.drain(..).map(|(read, _)| read));
+        }
         while let Some((read, batch)) = self.in_flight.pop_front() {
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
             self.process_batch(batch, &words);
         }
         // Usually the last token was sampled but not run.
-        let has_run = self.forward_submitted && !self.stopped;
+        let has_run = self.forward_submitted && !self.stopped && !self.is_cut;
         let count = self.sampled.len().saturating_sub(usize::from(!has_run));
         let run = &self.sampled[..count];
         if run.iter().any(|token| *token as usize >= session.vocab()) {
@@ -464,7 +510,10 @@ impl<'a> DecodeLoop<'a> {
         } else {
             0
         };
-        let written = session.kv_capacity().min(before + run.len() + beyond);
+        let written = match self.is_cut {
+            true => session.written_until(),
+            false => session.kv_capacity().min(before + run.len() + beyond),
+        };
         session.add_generated(run, self.written_until.max(written));
         Ok(())
     }

@@ -3,8 +3,9 @@
 
 use crate::Result;
 use crate::kernels::sample::{
-    AdvanceBuffers, DRAFT_ROWS, LogitBuffers, MAX_VOCABULARY, SETTINGS_BYTES, SampleKernels,
-    advance, advance_rows, argmax, bias, mask_words, needs_adjust, runs_on_gpu, settings, slices,
+    AdvanceBuffers, CANDIDATE_SLOT_WORDS, CandidateSlots, DRAFT_ROWS, LogitBuffers,
+    MAX_CANDIDATE_TOP_K, MAX_VOCABULARY, SETTINGS_BYTES, SampleKernels, advance, advance_rows,
+    argmax, bias, list_candidates, mask_words, needs_adjust, runs_on_gpu, settings, slices,
     work_bytes,
 };
 use crate::plan::{Plan, Slot};
@@ -18,6 +19,13 @@ pub(super) const TOKEN_RING_LEN: u32 = MAX_BATCH_STEPS as u32 * DRAFT_ROWS;
 pub(super) const ROW_RING_LEN: u32 = MAX_BATCH_STEPS as u32;
 /// Bytes of the ring and of the words after it: tokens, stop flag, drafts, accepted drafts.
 pub(super) const TOKEN_RING_BYTES: u64 = (TOKEN_RING_LEN as u64 + 4) * 4;
+/// Words of [`Slot::Candidates`] before its slots: a copy of [`Slot::Tokens`].
+const CANDIDATES_HEAD: u32 = TOKEN_RING_LEN + 4;
+/// Steps whose candidates are stored; more than are ever in flight under a guessed mask.
+const CANDIDATE_SLOTS: u32 = 32;
+/// Bytes of [`Slot::Candidates`].
+pub(super) const CANDIDATES_BYTES: u64 =
+    (CANDIDATES_HEAD + CANDIDATE_SLOTS * CANDIDATE_SLOT_WORDS) as u64 * 4;
 /// Maximum stop tokens that the GPU compares with.
 pub(super) const MAX_STOP_TOKENS: usize = 64;
 
@@ -34,6 +42,8 @@ pub enum LogitsStage {
     Filters,
     /// Chooses a random token among those that pass the filters.
     Sample,
+    /// Lists the most likely tokens, from which the host tells what another mask would have given.
+    Candidates,
     /// Chooses the token with the largest logit.
     Argmax,
     /// Makes the token the next step's input and advances the state.
@@ -59,6 +69,7 @@ impl LogitsStage {
             }
             Self::Filters => scores[..2].to_vec(),
             Self::Sample => vec![(Slot::SampledToken, 16)],
+            Self::Candidates => vec![(Slot::Candidates, CANDIDATES_BYTES)],
             Self::Argmax | Self::Advance => vec![],
         }
     }
@@ -80,7 +91,7 @@ impl LogitsStage {
             Self::Penalties => vec![settings(), (Slot::Counts, sampler.counts().to_vec())],
             // The first kernel reads a constant of the settings.
             Self::Mask | Self::Filters => vec![settings()],
-            Self::Sample | Self::Argmax | Self::Advance => vec![],
+            Self::Sample | Self::Candidates | Self::Argmax | Self::Advance => vec![],
         }
     }
 
@@ -138,6 +149,36 @@ impl LogitsPipeline {
         })
     }
 
+    /// Adds the list of the most likely tokens, if the parameters have a top-k that fits into it and
+    /// tokens are sampled under a mask.
+    pub(super) fn with_candidates(mut self, params: &SamplingParams, vocabulary: usize) -> Self {
+        let fits = (1..=MAX_CANDIDATE_TOP_K).contains(&params.top_k)
+            && (params.top_k as usize) < vocabulary;
+        let sample = self
+            .stages
+            .iter()
+            .position(|stage| *stage == LogitsStage::Sample);
+        if let Some(at) = sample.filter(|_| fits && self.has(LogitsStage::Mask)) {
+            self.stages.insert(at + 1, LogitsStage::Candidates);
+        }
+        self
+    }
+
+    /// The candidates of the token at `step`, from the words of [`Slot::Candidates`].
+    pub(super) fn candidates_at(words: &[u32], step: usize) -> Vec<(u32, f32)> {
+        let slots = words.get(CANDIDATES_HEAD as usize..).unwrap_or_default();
+        let slot = slots
+            .chunks_exact(CANDIDATE_SLOT_WORDS as usize)
+            .nth(step % CANDIDATE_SLOTS as usize);
+        let Some([count, pairs @ ..]) = slot else {
+            return Vec::new();
+        };
+        let pairs = pairs.chunks_exact(2).take(*count as usize);
+        pairs
+            .map(|pair| (pair[0], f32::from_bits(pair[1])))
+            .collect()
+    }
+
     /// The stages in order.
     pub fn stages(&self) -> &[LogitsStage] {
         &self.stages
@@ -178,6 +219,10 @@ impl LogitsPipeline {
                     inputs.push((slot, words));
                 }
             }
+        }
+        let settings = inputs.iter_mut().find(|(slot, _)| *slot == Slot::Sampling);
+        if let Some((_, words)) = settings.filter(|_| self.has(LogitsStage::Candidates)) {
+            list_candidates(words);
         }
         inputs
     }
@@ -224,6 +269,11 @@ impl LogitsPipeline {
             }),
             mask: self.host_input(),
             adjusted: Slot::AdjustedLogits,
+            candidates: self.has(LogitsStage::Candidates).then_some(CandidateSlots {
+                buffer: Slot::Candidates,
+                first: CANDIDATES_HEAD,
+                count: CANDIDATE_SLOTS,
+            }),
         };
         let scores = if adjusts {
             Slot::AdjustedLogits
@@ -254,7 +304,11 @@ impl LogitsPipeline {
         }
         for stage in &self.stages {
             match stage {
-                LogitsStage::Bias | LogitsStage::Penalties | LogitsStage::Mask => {}
+                // Part of another stage's kernel.
+                LogitsStage::Bias
+                | LogitsStage::Penalties
+                | LogitsStage::Mask
+                | LogitsStage::Candidates => {}
                 LogitsStage::Filters => launches.extend(kernels.filters()),
                 LogitsStage::Sample => launches.push(kernels.select()),
                 LogitsStage::Argmax if dispatch_is_expensive => {

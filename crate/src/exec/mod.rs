@@ -23,6 +23,7 @@ mod prefill_check;
 mod program_key;
 mod roofline;
 mod row_runner;
+mod run_ahead;
 mod scheduler;
 mod session;
 mod soft_tokens;
@@ -55,6 +56,7 @@ pub use prefill_check::check_prefill_vs_decode;
 pub use program_key::OverlayId;
 pub use roofline::{Roofline, build_dispatches, measure_roofline};
 pub use row_runner::{RowRunner, flatten_convolutions};
+pub use run_ahead::RunAhead;
 pub use scheduler::{BatchMember, BatchOutput, Scheduler, SharedSequence};
 pub use session::{
     HostOverhead, KernelShare, MEASURE_OPTIONS, MeasureOptions, Measurement, Profile, PromptLookup,

@@ -202,6 +202,31 @@ pub struct SampleKernels<B> {
     pub adjusted: B,
     /// The row of a batched step that `state` describes.
     pub row: Option<u32>,
+    /// Takes the most likely tokens of each step, if the settings are those of [`list_candidates`].
+    pub candidates: Option<CandidateSlots<B>>,
+}
+
+/// Slots for the most likely tokens of the last steps.
+#[derive(Debug, Clone)]
+pub struct CandidateSlots<B> {
+    /// Filled with a slot for each step modulo their number.
+    pub buffer: B,
+    /// First word of the slots.
+    pub first: u32,
+    /// Number of slots.
+    pub count: u32,
+}
+
+/// Maximum tokens in a slot of [`CandidateSlots`]; with more, the slot is empty.
+pub const MAX_CANDIDATES: u32 = 160;
+/// Maximum top-k with [`CandidateSlots`].
+pub const MAX_CANDIDATE_TOP_K: u32 = 64;
+/// Words of a slot: the number of tokens, then id and score of each.
+pub const CANDIDATE_SLOT_WORDS: u32 = 1 + 2 * MAX_CANDIDATES;
+
+/// Sets how many tokens are listed beyond top-k: half of a slot stays free for ties.
+pub fn list_candidates(settings: &mut [u32]) {
+    settings[11] = MAX_CANDIDATES / 2;
 }
 
 /// Logit bias and penalty buffers, one word per token each.
@@ -237,6 +262,14 @@ impl<B: Clone> SampleKernels<B> {
         if let Some(adjust) = &self.adjust {
             pick.variant = pick.variant.flag("ADJUST");
             pick = pick.bind("counts", adjust.counts.clone());
+        }
+        if let Some(slots) = &self.candidates {
+            pick.variant = pick.variant.flag("CANDIDATES");
+            pick = pick
+                .bind("listed_tokens", slots.buffer.clone())
+                .set("slot0", slots.first)
+                .set("slots", slots.count)
+                .set("slot_tokens", MAX_CANDIDATES);
         }
         pick
     }

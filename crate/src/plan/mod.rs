@@ -48,6 +48,8 @@ pub enum Slot {
     SamplerScratch,
     /// The sampled token and a status.
     SampledToken,
+    /// A copy of [`Slot::Tokens`], then the most likely tokens of the last steps.
+    Candidates,
     /// Occurrences of each token.
     Counts,
     /// Logit bias of each token.

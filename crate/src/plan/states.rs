@@ -71,6 +71,15 @@ impl StatePlan {
         }
     }
 
+    /// Returns how many of the last positions can be trimmed after any number of tokens.
+    pub fn rollback_room(&self) -> usize {
+        match self.spec {
+            StateSpec::Kv { window, .. } if self.ring => self.positions - window,
+            StateSpec::Kv { .. } => self.positions,
+            StateSpec::Conv { .. } | StateSpec::Matrix { .. } => 0,
+        }
+    }
+
     /// Returns the earliest position to trim back to after `reached` tokens, with all later reads
     /// still stored.
     pub fn earliest_position(&self, reached: usize) -> usize {

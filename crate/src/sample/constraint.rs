@@ -14,9 +14,11 @@ use crate::Result;
 ///    where greedy decoding and sampling ban all others. They never read logits back.
 /// 3. [`accept`](Self::accept): the token that was sampled.
 ///
-/// The engine queues the forward pass of a token before it reads the token back, so all three
-/// calls run while the GPU computes the next logits. A mask that takes no longer than a forward
-/// pass costs no time. The calls are synchronous and never overlap.
+/// The engine queues forward passes before it reads tokens back, so all calls run while the GPU
+/// computes. With [`runs_ahead`](Self::runs_ahead) it also samples several tokens ahead under a
+/// guessed mask. It then asks [`may_follow`](Self::may_follow) or [`mask`](Self::mask) about each of them,
+/// keeps those that the true mask would have given, and drops the rest: the answer never depends on
+/// the guess. The calls are synchronous and never overlap.
 ///
 /// A token that ends the answer (an end-of-sequence token) is not accepted; allow it in the mask
 /// where the text is complete. If bias and filters leave none of the allowed tokens, the
@@ -44,5 +46,25 @@ pub trait TokenConstraint {
     /// An error ends the generation with it.
     fn forced(&mut self) -> Result<Vec<u32>> {
         Ok(Vec::new())
+    }
+
+    /// Whether this token may come next, if that is cheaper to tell than the mask: the first of the
+    /// forced ones, or one of the mask. `None` to be asked for those. Never called for a token that
+    /// ends the answer.
+    ///
+    /// # Errors
+    /// An error ends the generation with it.
+    fn may_follow(&mut self, _token: u32) -> Result<Option<bool>> {
+        Ok(None)
+    }
+
+    /// Number of forced tokens, as far as it is known without computing it.
+    fn known_forced(&self) -> usize {
+        0
+    }
+
+    /// Whether tokens may be sampled ahead of the masks. Without, the answer is read token by token.
+    fn runs_ahead(&self) -> bool {
+        true
     }
 }

@@ -2,6 +2,7 @@
 //! log-probabilities. The GPU sampler (shaders/sample) uses the arithmetic of `fixed_point`, so
 //! both agree bit for bit.
 
+mod certain;
 mod constraint;
 mod distribution;
 pub mod fixed_point;
@@ -13,6 +14,7 @@ mod processor;
 mod rules;
 mod sampler;
 
+pub use certain::{Candidates, CertainSampler};
 pub use constraint::TokenConstraint;
 pub use distribution::Distribution;
 pub use generation::GenerationConfig;

@@ -3,7 +3,7 @@
 //! same tokens.
 
 use crate::exec::{
-    BatchMember, BatchOutput, DecodeLoop, DecodeParams, LogitsPipeline, PromptLookup,
+    BatchMember, BatchOutput, DecodeLoop, DecodeParams, LogitsPipeline, PromptLookup, RunAhead,
     SequenceParams, Session, SharedSequence,
 };
 use crate::sample::{Sampler, TokenConstraint, TokenMask};
@@ -40,6 +40,8 @@ pub(super) struct TokenCounts {
     pub accepted: usize,
     /// Decoded in one step with other generations.
     pub batched: usize,
+    /// Readbacks of tokens, or of logits to sample from.
+    pub readbacks: usize,
 }
 
 /// A generation in a session whose prompt was prefilled.
@@ -49,6 +51,8 @@ pub(super) struct TokenLoop<'a> {
     /// The stages on the GPU; without them tokens are sampled on the CPU.
     pipeline: Option<LogitsPipeline>,
     constraint: Option<&'a mut dyn TokenConstraint>,
+    /// Samples ahead of the constraint.
+    ahead: Option<RunAhead>,
     /// Tokens that end the generation.
     stops: &'a [u32],
     max_tokens: usize,
@@ -85,6 +89,7 @@ impl<'a> TokenLoop<'a> {
             sampler,
             pipeline,
             constraint: None,
+            ahead: None,
             stops,
             max_tokens,
             first_on_cpu: 0,
@@ -102,6 +107,9 @@ impl<'a> TokenLoop<'a> {
     pub fn constrained(mut self, constraint: Option<&'a mut dyn TokenConstraint>) -> Self {
         // An earlier loop may have ended with forced tokens.
         self.is_stale = constraint.is_some();
+        let runs_ahead = constraint.as_ref().is_some_and(|limit| limit.runs_ahead());
+        let pipeline = self.pipeline.as_ref().filter(|_| runs_ahead);
+        self.ahead = pipeline.and_then(|p| RunAhead::new(self.session, self.sampler, p));
         self.constraint = constraint;
         self
     }
@@ -137,6 +145,14 @@ impl<'a> TokenLoop<'a> {
     /// # Errors
     /// Errors of the sink, the constraint and the device; `Request` when no token is allowed.
     pub async fn run(mut self, sink: &mut impl TokenSink) -> Result<TokenCounts> {
+        let outcome = self.run_to_end(sink).await;
+        if let Some(ahead) = &mut self.ahead {
+            ahead.settle().await;
+        }
+        outcome.map(|()| self.counts)
+    }
+
+    async fn run_to_end(&mut self, sink: &mut impl TokenSink) -> Result<()> {
         while !self.is_over() {
             self.run_sampled_tokens().await?;
             let forced = match &mut self.constraint {
@@ -156,7 +172,7 @@ impl<'a> TokenLoop<'a> {
                 break;
             }
         }
-        Ok(self.counts)
+        Ok(())
     }
 
     /// Whether no further token may be sampled.
@@ -226,6 +242,7 @@ impl<'a> TokenLoop<'a> {
             return Ok(Break(()));
         }
         let mut logits = self.session.logits().await?;
+        self.counts.readbacks += 1;
         if sink.process(&mut logits).await?.is_break() {
             return Ok(Break(()));
         }
@@ -328,6 +345,7 @@ impl<'a> TokenLoop<'a> {
         sink: &mut impl TokenSink,
     ) -> Result<ControlFlow<()>> {
         self.counts.batched += tokens.len();
+        self.counts.readbacks += 1;
         for token in tokens {
             self.sampler.accept(*token);
             self.taken.push(*token);
@@ -372,6 +390,7 @@ impl<'a> TokenLoop<'a> {
                 Some(constraint) => Some(&mut **constraint),
                 None => None,
             },
+            ahead: self.ahead.as_mut(),
             lookup: self.lookup.map(|context| PromptLookup {
                 context,
                 prediction: self.prediction,
@@ -407,6 +426,8 @@ impl<'a> TokenLoop<'a> {
         let (drafted, accepted) = decode.draft_counts();
         self.counts.drafted += drafted;
         self.counts.accepted += accepted;
+        self.counts.readbacks += decode.readbacks();
+        self.is_stale |= decode.is_cut();
         // Also after an error, so that the session knows what its states hold.
         let finished = decode.finish(self.session).await;
         let flow = outcome?;

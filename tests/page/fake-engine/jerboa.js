@@ -190,7 +190,7 @@ export class Engine {
     if (finishReason === "stop" && parts.some(({ type }) => type === "toolCall")) finishReason = "tool_calls";
     seen.ends.push(finishReason);
     const ids = done.map((_, i) => i + 1);
-    const drafts = request.speculation === "prompt-lookup" ? { draftedTokens: 7, acceptedTokens: 3, batchedTokens: 0 } : { draftedTokens: 0, acceptedTokens: 0, batchedTokens: 0 };
+    const drafts = request.speculation === "prompt-lookup" ? { draftedTokens: 7, acceptedTokens: 3, batchedTokens: 0, readbacks: 0 } : { draftedTokens: 0, acceptedTokens: 0, batchedTokens: 0, readbacks: 0 };
     const reasoningTokens = done.filter((word) => word.parts?.some(({ type }) => type === "reasoning")).length;
     return { text: done.map(({ text }) => text).join(""), reasoningTokens, ids, finishReason, promptTokens: 5, cachedTokens: 2, completionTokens: ids.length, ...drafts, prefillMs: 3, decodeMs: 4 };
   }

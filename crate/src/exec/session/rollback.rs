@@ -56,6 +56,12 @@ impl Session {
         Ok(self.tokens.len())
     }
 
+    /// How many of its last tokens can be dropped at any time: none if a state is recurrent.
+    pub(in crate::exec) fn rollback_room(&self) -> usize {
+        let states = self.model.states().iter();
+        states.map(|state| state.rollback_room()).min().unwrap_or(0)
+    }
+
     /// Saves the states and the last row's logits, so that the sequence can be rolled back to this
     /// position. Call it after a prompt; it does nothing if states can be trimmed.
     ///

@@ -27,6 +27,7 @@ impl Session {
         else {
             return Ok(None);
         };
+        let pipeline = pipeline.with_candidates(sampler.params(), vocabulary);
         let is_known = self.sampling_steps.iter().any(|(p, _)| *p == pipeline);
         if pipeline != LogitsPipeline::greedy() && !is_known {
             for (slot, bytes) in pipeline.buffers(vocabulary as u32) {
@@ -65,16 +66,20 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the tokens that a constraint allows next; call it before each sampling of a pipeline
-    /// with [`LogitsPipeline::host_input`].
-    pub(in crate::exec) fn write_mask(&self, constraint: &mut dyn TokenConstraint) -> Result<()> {
-        let vocabulary = self.model.vocab() as u32;
-        let mut words = vec![0; mask_words(vocabulary)];
+    /// The tokens that a constraint allows next.
+    pub(in crate::exec) fn mask_of(
+        &self,
+        constraint: &mut dyn TokenConstraint,
+    ) -> Result<Vec<u32>> {
+        let mut words = vec![0; mask_words(self.model.vocab() as u32)];
         constraint.mask(&mut words)?;
+        Ok(words)
+    }
+
+    /// Writes the mask of the next steps of a pipeline with [`LogitsPipeline::host_input`].
+    pub(in crate::exec) fn write_mask(&self, words: &[u32]) -> Result<()> {
         let buffer = self.buffer(Slot::TokenMask)?;
-        self.model
-            .gpu
-            .write(buffer, 0, bytemuck::cast_slice(&words));
+        self.model.gpu.write(buffer, 0, bytemuck::cast_slice(words));
         Ok(())
     }
 

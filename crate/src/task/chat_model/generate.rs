@@ -72,6 +72,8 @@ pub struct GenerationResult {
     pub accepted_tokens: usize,
     /// Tokens that were decoded in one step with those of other generations.
     pub batched_tokens: usize,
+    /// Times that sampled tokens, or the logits to sample from, were read back from the GPU.
+    pub readbacks: usize,
     /// Expert paging statistics since the load; None if all experts are on the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paging: Option<PagingStats>,
@@ -485,6 +487,7 @@ impl ChatModel {
             counts.drafted += counted.drafted;
             counts.accepted += counted.accepted;
             counts.batched += counted.batched;
+            counts.readbacks += counted.readbacks;
             context.extend_from_slice(&run.ids[before..]);
             if let Some(thought) = thought.as_mut().filter(|_| run.finish.is_none()) {
                 let is_reasoning = run.text.is_reasoning();
@@ -536,6 +539,7 @@ impl ChatModel {
             drafted_tokens: counts.drafted,
             accepted_tokens: counts.accepted,
             batched_tokens: counts.batched,
+            readbacks: counts.readbacks,
             paging: self.session.model().paging(),
             encode_ms: self
                 .vision

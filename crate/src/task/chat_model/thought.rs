@@ -140,6 +140,21 @@ impl TokenConstraint for WithOpener<'_> {
             None => self.inner.forced(),
         }
     }
+
+    fn may_follow(&mut self, token: u32) -> Result<Option<bool>> {
+        match self.opener {
+            Some(_) => Ok(None),
+            None => self.inner.may_follow(token),
+        }
+    }
+
+    fn known_forced(&self) -> usize {
+        self.inner.known_forced()
+    }
+
+    fn runs_ahead(&self) -> bool {
+        self.inner.runs_ahead()
+    }
 }
 
 /// Allows every token, one by one.
@@ -153,6 +168,11 @@ impl TokenConstraint for AnyToken {
 
     fn accept(&mut self, _token: u32) -> Result<()> {
         Ok(())
+    }
+
+    /// The end of the thought is looked for after each token.
+    fn runs_ahead(&self) -> bool {
+        false
     }
 }
 

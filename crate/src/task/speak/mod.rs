@@ -110,6 +110,11 @@ impl TokenConstraint for FrameGrammar<'_> {
         self.codes += 1;
         Ok(())
     }
+
+    fn may_follow(&mut self, token: u32) -> Result<Option<bool>> {
+        let mut codes = self.codec_vocab.codebook_tokens(self.codes);
+        Ok(Some(codes.any(|id| id == token)))
+    }
 }
 
 /// Turns tokens into audio as they come.

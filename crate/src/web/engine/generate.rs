@@ -21,9 +21,9 @@ const IDLE_WARM_UP_MS: f64 = 1000.0;
 #[wasm_bindgen]
 impl Engine {
     /// Generates text. `on_event` receives `{ text, ids, parts?, logprobs? }` for each batch of
-    /// tokens. `seed` applies if the request has none. `next_mask(token)` limits the tokens: it is called for
-    /// each, in time for the next, and returns the allowed ones as bits of a `Uint32Array`, or
-    /// `{ forced: Uint32Array }` if only one continuation is left; see web/constraint.rs.
+    /// tokens. `seed` applies if the request has none. `next_mask(token, next)` limits the tokens: it
+    /// returns the allowed ones as bits of a `Uint32Array`, or `{ forced: Uint32Array }` if only one
+    /// continuation is left; see web/constraint.rs.
     /// `process_logits(logits, ids)` may change the logits of each token; see
     /// web/logits_processor.rs.
     pub async fn generate(
