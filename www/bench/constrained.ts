@@ -1,4 +1,4 @@
-/** Decode speed with JSON schemas relative to free text, in turns with the same sampling. */
+/** Decode speed with grammars relative to free text, in turns with the same sampling. */
 
 import { type Range, type Run, range } from "./runs";
 import type { Settings } from "./settings";
@@ -15,13 +15,20 @@ const person = {
   additionalProperties: false,
 };
 
-/** Lists that are longer than any run. `strings` forces next to nothing; `records` forces keys. */
-const SCHEMAS = {
-  strings: { type: "array", items: { type: "string", maxLength: 40 }, minItems: 500 },
-  records: { type: "array", items: person, minItems: 500 },
+/** The letters a generated checkpoint is pushed to, so that it follows the grammar of one string. */
+const LETTERS = "abcdefghijklmnopqrstuvwxyz";
+
+/**
+ * Lists that are longer than any run. `strings` forces next to nothing; `records` forces keys. A generated checkpoint follows
+ * neither. `letters` is one string of letters, to which a bias pushes the model: it follows the grammar.
+ */
+const GRAMMARS: Record<string, { grammar: object; isFollowed?: boolean }> = {
+  strings: { grammar: { type: "json_schema", schema: { type: "array", items: { type: "string", maxLength: 40 }, minItems: 500 } } },
+  records: { grammar: { type: "json_schema", schema: { type: "array", items: person, minItems: 500 } } },
+  letters: { grammar: { type: "json_schema", schema: { type: "string", minLength: 20_000 } }, isFollowed: true },
 };
 
-/** The runs of a schema next to those without. */
+/** The runs of a grammar next to those without. */
 export interface ConstrainedRow {
   prompt: number;
   schema: string;
@@ -29,6 +36,8 @@ export interface ConstrainedRow {
   decode_tps: Range;
   /** Of each round. */
   share: Range;
+  /** Tokens per readback with the grammar. */
+  tokens_per_readback: Range;
 }
 
 /** End tokens of common vocabularies: a grammar needs one. */
@@ -50,21 +59,40 @@ export async function tokenizerFiles(url: string): Promise<File[]> {
 
 type Generate = (prompt: number, seed: number, more: object) => Promise<Run>;
 
+/** A bias to single letters. */
+async function lettersBias(tokenize: (text: string) => Promise<Uint32Array>): Promise<Record<string, number>> {
+  const bias: Record<string, number> = {};
+  for (const letter of LETTERS) {
+    // The last token is the letter, also where a blank is put before the text.
+    const last = [...(await tokenize(letter))].at(-1);
+    if (last !== undefined) bias[last] = 100;
+  }
+  return bias;
+}
+
 /** Alternates free and constrained runs at temperature 1. */
-export async function benchSchemas(settings: Settings, generate: Generate, say: (line: string) => void): Promise<ConstrainedRow[]> {
+export async function benchSchemas(
+  settings: Settings,
+  generate: Generate,
+  tokenize: (text: string) => Promise<Uint32Array>,
+  say: (line: string) => void,
+): Promise<ConstrainedRow[]> {
   const rows: ConstrainedRow[] = [];
+  const logitBias = await lettersBias(tokenize);
   for (const prompt of settings.prompts) {
-    for (const [name, schema] of Object.entries(SCHEMAS)) {
-      const grammar = { type: "json_schema", schema };
+    for (const [name, { grammar, isFollowed }] of Object.entries(GRAMMARS)) {
+      const same = isFollowed ? { logitBias } : {};
       const pairs: [number, number][] = [];
+      const perReadback: number[] = [];
       // The first round compiles the schema and the kernels of masks.
       for (let round = -1; round < settings.runs; round++) {
         const seed = 100 * prompt + round + 1;
-        const free = await generate(prompt, seed, {});
-        const limited = await generate(prompt, seed, { grammar });
+        const free = await generate(prompt, seed, same);
+        const limited = await generate(prompt, seed, { ...same, grammar });
         if (round < 0) continue;
         pairs.push([free.decode_tps, limited.decode_tps]);
-        say(`prompt ${prompt}: ${free.decode_tps.toFixed(1)} tokens/s, with the schema '${name}' ${limited.decode_tps.toFixed(1)}`);
+        perReadback.push(limited.tokens / Math.max(1, limited.readbacks));
+        say(`prompt ${prompt}: ${free.decode_tps.toFixed(1)} tokens/s, with the schema '${name}' ${limited.decode_tps.toFixed(1)}, ${perReadback.at(-1)!.toFixed(1)} tokens a readback`);
       }
       rows.push({
         prompt,
@@ -72,6 +100,7 @@ export async function benchSchemas(settings: Settings, generate: Generate, say: 
         free_tps: range(pairs.map(([free]) => free)),
         decode_tps: range(pairs.map(([, limited]) => limited)),
         share: range(pairs.map(([free, limited]) => limited / free)),
+        tokens_per_readback: range(perReadback),
       });
     }
   }

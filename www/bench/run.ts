@@ -120,6 +120,7 @@ async function generate(model: Model, settings: Settings, prompt: number, tokens
     engine_decode_ms: details.decodeMs,
     drafted: details.draftedTokens,
     accepted: details.acceptedTokens,
+    readbacks: details.readbacks,
     page_blocked_ms,
   };
 }
@@ -217,7 +218,8 @@ async function decode(model: Model, settings: Settings, say: (line: string) => v
   const rows: Row[] = [];
   for (const prompt of settings.prompts) rows.push(await row(model, prompt, settings, runs, limits));
   const run = (prompt: number, seed: number, more: object): Promise<Run> => generate(model, settings, prompt, settings.tokens, seed, { temperature: 1, seed, ...more });
-  const constrained = settings.tokenizer ? { constrained: await benchSchemas(settings, run, say) } : {};
+  const tokenize = (text: string): Promise<Uint32Array> => model.tokenize(text, { addSpecialTokens: false });
+  const constrained = settings.tokenizer ? { constrained: await benchSchemas(settings, run, tokenize, say) } : {};
   return { runs, rows, ...constrained, ...(limits.length > 0 ? { limits: medianLimits(limits) } : {}) };
 }
 

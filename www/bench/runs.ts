@@ -15,6 +15,8 @@ export interface Run {
   /** Drafted and accepted tokens. */
   drafted: number;
   accepted: number;
+  /** Times that tokens were read back from the GPU. */
+  readbacks: number;
   /** The longest time that the page's thread was blocked. */
   page_blocked_ms: number;
 }

@@ -45,10 +45,10 @@ const SPEED = ["model", "weights", "prompt", "decode tok/s", "prefill tok/s", "T
 function constrained(result) {
   const timed = (cell) => (isSoftware(result) ? "–" : cell);
   const rows = result.constrained ?? [];
-  return rows.map(({ prompt, schema, free_tps, decode_tps, share }) => [result.model, result.info.weights, prompt, schema, timed(span(free_tps)), timed(span(decode_tps)), timed(shares(share))]);
+  return rows.map(({ prompt, schema, free_tps, decode_tps, share, tokens_per_readback }) => [result.model, result.info.weights, prompt, schema, timed(span(free_tps)), timed(span(decode_tps)), timed(shares(share)), tokens_per_readback ? span(tokens_per_readback) : "–"]);
 }
 
-const CONSTRAINED = ["model", "weights", "prompt", "schema", "free tok/s", "with schema tok/s", "share"];
+const CONSTRAINED = ["model", "weights", "prompt", "schema", "free tok/s", "with schema tok/s", "share", "tokens a readback"];
 
 /** Throughput of an embedding model: the median of its runs. */
 function vectors(result) {
