@@ -179,12 +179,12 @@ fn a_model_that_follows_is_read_back_rarely() {
         let steps = answer(
             &mut model,
             &asked,
-            &mut Stepwise(Remainders::new(250, 251, 1)),
+            &mut Stepwise(Remainders::new(4000, 4001, 1)),
         );
         assert_eq!(steps.readbacks, steps.ids.len());
         // Batches grow with the measured speed: a busy machine may need another attempt.
         let fewest = (0..4).map(|_| {
-            let ahead = answer(&mut model, &asked, &mut Remainders::new(250, 251, 1));
+            let ahead = answer(&mut model, &asked, &mut Remainders::new(4000, 4001, 1));
             assert_eq!(ahead.ids, steps.ids, "{setting}");
             ahead.readbacks
         });
