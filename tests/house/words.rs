@@ -57,6 +57,7 @@ const SCANNED: &[&str] = &[
     "pkg-template",
     "shaders",
     "tests",
+    "train",
     "www",
     "xtask",
 ];

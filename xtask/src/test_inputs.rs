@@ -156,7 +156,16 @@ fn is_shader(file: &Path) -> bool {
     file.extension().is_some_and(|kind| kind == "wgsl")
 }
 
-/// Hashes all files except shaders, the programs that build and run tests, and the environment
+/// Whether a test's kernels say if it depends on a file: a shader of the engine that no other crate
+/// imports.
+fn is_known_by_kernels(name: &str) -> bool {
+    let imported = ["shaders/weights/", "shaders/common/activation"];
+    is_shader(Path::new(name))
+        && name.starts_with("shaders/")
+        && !imported.iter().any(|path| name.starts_with(path))
+}
+
+/// Hashes all files except shaders of the engine, the programs that build and run tests, and the environment
 /// variables they read.
 fn hash_rest(toolchain: Toolchain) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
@@ -172,7 +181,7 @@ fn hash_rest(toolchain: Toolchain) -> Result<u64> {
     for name in list
         .iter()
         .flat_map(|all| all.split('\0'))
-        .filter(|name| !is_shader(Path::new(name)))
+        .filter(|name| !is_known_by_kernels(name))
     {
         // A tracked file that was deleted is a change too.
         (name, std::fs::read(workspace::path(name)).ok()).hash(&mut hasher);

@@ -85,7 +85,7 @@ impl Variant {
         let set = |name: &str, values: &[u32]| self.consts.get(name).copied().unwrap_or(values[0]);
         let consts: Vec<(&str, u32)> = source.consts.iter().map(|(n, v)| (*n, set(n, v))).collect();
         let has = |f: &str| self.flags.contains(f);
-        let body = preprocess::flatten(source.path, &file, &mut Vec::new())
+        let body = preprocess::flatten(source.path, &shader_file, &mut Vec::new())
             .and_then(|text| preprocess::expand(&text, &has, &consts))
             .map_err(|e| Error::Internal(format!("{self}: {e}")))?;
         let bindings = preprocess::bindings(&body);
@@ -175,8 +175,12 @@ fn source(kernel: Kernel) -> &'static KernelSource {
     &SOURCES[kernel as usize]
 }
 
-/// The source of a shader file as build.rs stores it.
-fn file(path: &str) -> Result<String, String> {
+/// Returns the code of a file of shaders/, by its path without the suffix: for kernels of other
+/// crates that import it.
+///
+/// # Errors
+/// A message for a file that does not exist.
+pub fn shader_file(path: &str) -> Result<String, String> {
     let found = FILES.binary_search_by_key(&path, |(name, _)| name);
     found
         .map(|index| FILES[index].1.to_string())

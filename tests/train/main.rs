@@ -1,0 +1,73 @@
+//! Training: kernels against CPU references, central differences and PyTorch.
+
+mod gradients;
+mod kernels;
+mod torch;
+
+use jerboa::gpu::{Backend, Buffer, BufferUsage, Command};
+use jerboa_tests::{bytes, floats, gpu, relative_l2};
+use jerboa_train::kernel::{TrainLaunch, TrainPipelines};
+use pollster::block_on;
+use std::cell::RefCell;
+
+/// Maximum relative L2 distance of an f32 kernel.
+const LIMIT: f64 = 1e-4;
+
+/// Runs launches in order; buffers are indices into `contents`. Returns their contents afterwards.
+fn run(launches: &[TrainLaunch<usize>], contents: &[Vec<u8>]) -> Vec<Vec<f32>> {
+    thread_local!(static COMPILED: RefCell<Option<&'static RefCell<TrainPipelines>>> = const { RefCell::new(None) });
+    // Never dropped: wgpu cannot be in a thread's destructors.
+    let pipelines =
+        COMPILED.with_borrow_mut(|all| *all.get_or_insert_with(|| Box::leak(Box::default())));
+    let mut pipelines = pipelines.borrow_mut();
+    let gpu = gpu();
+    block_on(pipelines.compile(gpu, launches.iter())).expect("valid kernels");
+    let buffers: Vec<Buffer> = contents
+        .iter()
+        .map(|bytes| {
+            let size = bytes.len() as u64;
+            let buffer = gpu
+                .buffer("test", size, BufferUsage::Storage)
+                .expect("a buffer");
+            gpu.write(&buffer, 0, bytes);
+            buffer
+        })
+        .collect();
+    let steps = launches
+        .iter()
+        .map(|launch| {
+            let launch = launch.clone().map(|index| buffers[*index].clone());
+            launch.dispatch(&pipelines).expect("a complete launch")
+        })
+        .collect();
+    let program = gpu.program("test", steps).expect("a program");
+    let work = [Command::Run {
+        program: &program,
+        grids: None,
+    }];
+    gpu.submit(&work).expect("a submit");
+    let read = |(buffer, bytes): (&Buffer, &Vec<u8>)| {
+        floats(&block_on(gpu.read(buffer, 0, bytes.len() as u64)).expect("a readback"))
+    };
+    let read = buffers.iter().zip(contents).map(read).collect();
+    block_on(gpu.check()).expect("no device error");
+    read
+}
+
+/// Compares f32 values with a reference.
+#[track_caller]
+fn assert_close(what: &str, found: &[f32], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let expected: Vec<f32> = expected.iter().map(|v| *v as f32).collect();
+    let error = relative_l2(found, &expected);
+    assert!(error < LIMIT, "{what}: relative L2 {error:e}");
+}
+
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|v| f64::from(*v)).collect()
+}
+
+/// Values nothing has written: reads of them spread NaN.
+fn unwritten(count: usize) -> Vec<u8> {
+    bytes(&vec![f32::NAN; count])
+}

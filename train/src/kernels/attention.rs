@@ -1,0 +1,146 @@
+//! Attention of packed sequences and its gradients, whose probabilities are recomputed.
+
+use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::kernels::fold;
+use jerboa::kernels::view::View;
+
+/// Attention over rows of q, k and v.
+#[derive(Debug, Clone)]
+pub struct AttentionShape<B> {
+    /// Rows.
+    pub rows: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Columns per head.
+    pub head_dim: usize,
+    /// Maximum distance of a key before its query.
+    pub before: usize,
+    /// Maximum distance of a key after its query.
+    pub after: usize,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// `cap * tanh(score / cap)`; 0 for none.
+    pub softcap: f32,
+    /// Attention sinks: one logit per head.
+    pub sinks: Option<B>,
+    /// First and end row of each row's sequence.
+    pub spans: B,
+    /// Two numbers per row and head, written by the forward and read by the gradients.
+    pub stats: B,
+}
+
+/// The inputs of attention.
+#[derive(Debug, Clone)]
+pub struct QueryKeyValue<B> {
+    /// Queries, `[rows, heads * head_dim]`.
+    pub q: View<B>,
+    /// Keys, `[rows, kv_heads * head_dim]`.
+    pub k: View<B>,
+    /// Values, `[rows, kv_heads * head_dim]`.
+    pub v: View<B>,
+}
+
+impl<B: Clone> AttentionShape<B> {
+    fn launch(
+        &self,
+        kernel: TrainKernel,
+        groups: usize,
+        inputs: &QueryKeyValue<B>,
+    ) -> TrainLaunch<B> {
+        let head = self.head_dim.next_multiple_of(64) as u32;
+        let limited = |distance: usize| distance.min(u32::MAX as usize);
+        let mut launch = TrainLaunch::new(
+            kernel.set("HEAD", head),
+            [groups as u32, self.rows as u32, 1],
+        )
+        .set("rows", self.rows)
+        .set("heads", self.heads)
+        .set("kv_heads", self.kv_heads)
+        .set("head_dim", self.head_dim)
+        .set("before", limited(self.before))
+        .set("after", limited(self.after))
+        .set_f32("scale", self.scale)
+        .set_f32("softcap", self.softcap)
+        .bind("spans", self.spans.clone())
+        .bind("stats", self.stats.clone());
+        for ([name, offset, stride], view) in [
+            (["q", "q_offset", "q_stride"], &inputs.q),
+            (["k", "k_offset", "k_stride"], &inputs.k),
+            (["v", "v_offset", "v_stride"], &inputs.v),
+        ] {
+            launch = launch
+                .bind(name, view.buffer.clone())
+                .set(offset, view.offset as usize)
+                .set(stride, view.stride as usize);
+        }
+        launch
+    }
+
+    /// Returns the forward.
+    pub fn forward(&self, inputs: &QueryKeyValue<B>, out: &View<B>) -> TrainLaunch<B> {
+        let kernel = TrainKernel::new("attention").flag("SINKS", self.sinks.is_some());
+        self.launch(kernel, self.heads, inputs)
+            .bind_opt("sinks", self.sinks.clone())
+            .bind("out", out.buffer.clone())
+            .set("out_offset", out.offset as usize)
+            .set("out_stride", out.stride as usize)
+    }
+
+    /// Returns the dot products of the output and its gradient. Both gradients need them.
+    pub fn dots(&self, out: &View<B>, dy: &View<B>) -> TrainLaunch<B> {
+        let parts = self.rows * self.heads;
+        TrainLaunch::new(
+            TrainKernel::new("attention_dots"),
+            fold((parts as u64).div_ceil(64)),
+        )
+        .set("parts", parts)
+        .set("heads", self.heads)
+        .set("head_dim", self.head_dim)
+        .bind("out", out.buffer.clone())
+        .set("out_offset", out.offset as usize)
+        .set("out_stride", out.stride as usize)
+        .bind("dy", dy.buffer.clone())
+        .set("dy_offset", dy.offset as usize)
+        .set("dy_stride", dy.stride as usize)
+        .bind("stats", self.stats.clone())
+    }
+
+    /// Returns the gradient of the queries; adds to dq if `add`.
+    pub fn queries(
+        &self,
+        inputs: &QueryKeyValue<B>,
+        dy: &View<B>,
+        dq: &View<B>,
+        add: bool,
+    ) -> TrainLaunch<B> {
+        let kernel = TrainKernel::new("attention_query").flag("ADD", add);
+        self.launch(kernel, self.heads, inputs)
+            .bind("dy", dy.buffer.clone())
+            .set("dy_offset", dy.offset as usize)
+            .set("dy_stride", dy.stride as usize)
+            .bind("out", dq.buffer.clone())
+            .set("out_offset", dq.offset as usize)
+            .set("out_stride", dq.stride as usize)
+    }
+
+    /// Returns the gradients of keys and values, into two different buffers whose rows start at 0.
+    pub fn keys(
+        &self,
+        inputs: &QueryKeyValue<B>,
+        dy: &View<B>,
+        dk: &View<B>,
+        dv: &View<B>,
+    ) -> TrainLaunch<B> {
+        debug_assert_eq!((dk.offset, dv.offset), (0, 0));
+        self.launch(TrainKernel::new("attention_keys"), self.kv_heads, inputs)
+            .bind("dy", dy.buffer.clone())
+            .set("dy_offset", dy.offset as usize)
+            .set("dy_stride", dy.stride as usize)
+            .bind("dk", dk.buffer.clone())
+            .set("dk_stride", dk.stride as usize)
+            .bind("dv", dv.buffer.clone())
+            .set("dv_stride", dv.stride as usize)
+    }
+}

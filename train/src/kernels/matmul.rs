@@ -1,0 +1,107 @@
+//! The matmuls of a linear layer `y = alpha · x Wᵀ`: forward, gradient of the input, gradient of
+//! the weights. The first two read W in any layout of the engine.
+
+use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::kernels::matmul::WeightPlanes;
+use jerboa::kernels::view::View;
+
+/// Edge of a tile of matmul.wgsl.
+const TILE: usize = 64;
+
+/// Rows of a weight that a linear layer uses.
+#[derive(Debug, Clone)]
+pub struct WeightRows<B> {
+    /// The weight, or a shard of it.
+    pub planes: WeightPlanes<B>,
+    /// First row to use.
+    pub first: usize,
+    /// Rows to use: outputs of the layer.
+    pub count: usize,
+}
+
+fn tiles<B: Clone>(kernel: TrainKernel, rows: usize, cols: usize, depth: usize) -> TrainLaunch<B> {
+    let grid = [cols.div_ceil(TILE) as u32, rows.div_ceil(TILE) as u32, 1];
+    TrainLaunch::new(kernel, grid)
+        .set("rows", rows)
+        .set("cols", cols)
+        .set("depth", depth)
+}
+
+fn read_weight<B: Clone>(launch: TrainLaunch<B>, weight: &WeightRows<B>) -> TrainLaunch<B> {
+    let planes = &weight.planes;
+    launch
+        .weight(
+            planes.layout,
+            planes.cols as usize,
+            planes.q.clone(),
+            planes.s.clone(),
+        )
+        .set("row0", weight.first)
+}
+
+fn operands<B: Clone>(
+    launch: TrainLaunch<B>,
+    a: &View<B>,
+    out: &View<B>,
+    alpha: f32,
+) -> TrainLaunch<B> {
+    launch
+        .bind("a", a.buffer.clone())
+        .set("a_offset", a.offset as usize)
+        .set("a_stride", a.stride as usize)
+        .bind("out", out.buffer.clone())
+        .set("out_offset", out.offset as usize)
+        .set("out_stride", out.stride as usize)
+        .set_f32("alpha", alpha)
+}
+
+/// Returns `y[m, n] = alpha · x[m, k] Wᵀ + bias`.
+pub fn linear<B: Clone>(
+    weight: &WeightRows<B>,
+    m: usize,
+    alpha: f32,
+    x: &View<B>,
+    bias: Option<B>,
+    y: &View<B>,
+) -> TrainLaunch<B> {
+    let kernel = TrainKernel::new("matmul")
+        .flag("FORWARD", true)
+        .flag("BIAS", bias.is_some())
+        .layout(weight.planes.layout);
+    let launch = tiles(kernel, m, weight.count, weight.planes.cols as usize);
+    read_weight(operands(launch, x, y, alpha), weight).bind_opt("bias", bias)
+}
+
+/// Returns `dx[m, k] = alpha · dy[m, n] W`; adds to dx if `add`.
+pub fn linear_input<B: Clone>(
+    weight: &WeightRows<B>,
+    m: usize,
+    alpha: f32,
+    dy: &View<B>,
+    dx: &View<B>,
+    add: bool,
+) -> TrainLaunch<B> {
+    let kernel = TrainKernel::new("matmul")
+        .flag("INPUT", true)
+        .flag("ADD", add)
+        .layout(weight.planes.layout);
+    let launch = tiles(kernel, m, weight.planes.cols as usize, weight.count);
+    read_weight(operands(launch, dy, dx, alpha), weight)
+}
+
+/// Returns `dW[n, k] += alpha · dy[m, n]ᵀ x[m, k]`, with `[m, n, k]` in `sizes`.
+pub fn linear_weight<B: Clone>(
+    [m, n, k]: [usize; 3],
+    alpha: f32,
+    dy: &View<B>,
+    x: &View<B>,
+    dw: &View<B>,
+) -> TrainLaunch<B> {
+    let kernel = TrainKernel::new("matmul")
+        .flag("WEIGHT", true)
+        .flag("ADD", true);
+    operands(tiles(kernel, n, k, m), dy, dw, alpha)
+        .bind("b", x.buffer.clone())
+        .set("b_offset", x.offset as usize)
+        .set("b_stride", x.stride as usize)
+}

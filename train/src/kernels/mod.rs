@@ -1,0 +1,29 @@
+//! Launches of the kernels of train/shaders, by what they compute.
+
+pub mod attention;
+pub mod elementwise;
+pub mod embed;
+pub mod loss;
+pub mod matmul;
+pub mod norm;
+pub mod rope;
+pub mod update;
+
+use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::kernels::view::View;
+
+/// Returns the launch that zeroes `count` elements of a buffer.
+pub fn fill<B: Clone>(count: usize, out: B) -> TrainLaunch<B> {
+    TrainLaunch::threads(TrainKernel::new("fill"), count, 256)
+        .bind("out", out)
+        .set("count", count)
+}
+
+/// A view whose rows follow each other.
+pub fn contiguous<B>(buffer: B, cols: usize) -> View<B> {
+    View {
+        buffer,
+        offset: 0,
+        stride: cols as u32,
+    }
+}

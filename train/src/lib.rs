@@ -1,0 +1,11 @@
+//! Trains models on the GPU. A pass over the engine's `ir::Graph` adds the gradient of each
+//! operation, optimizers update f32 weights, and `lora` trains adapters that the engine and `peft`
+//! load. A crate of its own with its own shaders: a page that does not train downloads nothing of
+//! it.
+//!
+//! `tape` records the launches of a graph's forward and backward pass, `ops` has the gradient of
+//! each operation, `kernels` the launches that they use, and `reference` their CPU references.
+
+pub mod kernel;
+pub mod kernels;
+pub mod reference;

@@ -1,0 +1,10 @@
+//! CPU references of the kernels of train/shaders, in f64 and one sum after another.
+
+pub mod attention;
+pub mod elementwise;
+pub mod embed;
+pub mod loss;
+pub mod matmul;
+pub mod norm;
+pub mod rope;
+pub mod update;
