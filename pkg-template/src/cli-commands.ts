@@ -225,12 +225,35 @@ async function serve(call: Invocation): Promise<void> {
   }
 }
 
-async function pull(call: Invocation): Promise<void> {
-  await withModel(call, async (model) => {
-    await model.persisted;
-    if (call.json) printJson({ model: model.info.model, revision: model.info.revision });
-    else print(`${model.info.model} is in the cache.`);
+async function pull({ args, values, json, signal }: Invocation): Promise<void> {
+  const bar = new ProgressBar();
+  const { pullModel } = await import("./node-pull.js");
+  try {
+    const pulled = await pullModel(args[0]!, { ...(fields(values, LOAD_FLAGS) as Pick<LoadOptions, "revision" | "endpoint" | "token">), signal, onProgress: bar.show });
+    bar.clear();
+    if (json) printJson(pulled);
+    else print(`${pulled.model} is in the cache.`);
+  } finally {
+    bar.clear();
+  }
+}
+
+async function mcp(call: Invocation): Promise<void> {
+  const { chat: chatModel, embed: embedModel, memory } = call.values as { chat?: string; embed?: string; memory?: string };
+  if (!chatModel && !embedModel) throw invalidRequest("mcp: 'chat' or 'embed' must be a model. Pass --chat MODEL, --embed MODEL or both.");
+  if (memory && !embedModel) throw invalidRequest("mcp: 'embed' must be a model for 'memory'. Pass --embed MODEL, the one that the memory was made with.");
+  const { serveMcp } = await import("./cli-mcp.js");
+  const loaded: Model[] = [];
+  const later = (source: string | undefined) => source && (async () => {
+    const model = await load(source, call);
+    loaded.push(model);
+    return model;
   });
+  try {
+    await serveMcp({ generate: later(chatModel) || undefined, embed: later(embedModel) || undefined, memory, version: await version(), signal: call.signal });
+  } finally {
+    await Promise.all(loaded.map((model) => model.unload()));
+  }
 }
 
 async function list({ json }: Invocation): Promise<void> {
@@ -304,7 +327,15 @@ export const COMMANDS: Command[] = [
       { name: "origin", kind: "text", multiple: true, about: "origin of pages that may read answers, besides this machine's; '*' for all" },
     ],
   },
-  { name: "pull", args: "MODEL", min: 1, max: 1, about: "download a model", loads: true, options: [], run: pull },
+  {
+    name: "mcp", args: "", min: 0, max: 0, about: "serve the Model Context Protocol on standard input and output", loads: true, run: mcp,
+    options: [
+      { name: "chat", kind: "text", about: "model of the tool generate" },
+      { name: "embed", kind: "text", about: "model of the tools embed and search_memory" },
+      { name: "memory", kind: "file", about: "file of the memory that search_memory searches" },
+    ],
+  },
+  { name: "pull", args: "MODEL", min: 1, max: 1, about: "download a model; needs no GPU", loads: true, options: [], run: pull },
   { name: "list", args: "", min: 0, max: 0, about: "list the models of the cache", options: [], run: list },
   { name: "rm", args: "MODEL", min: 1, max: 1, about: "remove a model from the cache", options: [{ name: "revision", kind: "text", about: "only this revision" }], run: remove },
   { name: "info", args: "MODEL", min: 1, max: 1, about: "load a model and describe it", loads: true, options: [], run: info },

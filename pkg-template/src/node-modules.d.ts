@@ -1,6 +1,6 @@
 /** Declarations of the Node APIs that the entry for Node uses; memory/node.d.ts has those of the file store. */
 
-declare const process: { env: Record<string, string | undefined> };
+declare const process: { env: Record<string, string | undefined>; stdin: { once(event: "end", listener: () => void): void } };
 
 declare module "node:fs" {
   export function openAsBlob(path: string): Promise<Blob>;
@@ -17,7 +17,7 @@ declare module "node:fs/promises" {
     isDirectory(): boolean;
     isSymbolicLink(): boolean;
   }
-  export function appendFile(path: string, text: string): Promise<void>;
+  export function appendFile(path: string, bytes: string | Uint8Array): Promise<void>;
   export function mkdir(path: string, options: { recursive: true }): Promise<unknown>;
   export function readdir(path: string): Promise<string[]>;
   export function readdir(path: string, options: { recursive: true; withFileTypes: true }): Promise<Entry[]>;

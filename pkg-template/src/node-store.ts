@@ -293,6 +293,9 @@ class HubFile {
   }
 }
 
+/** The folder of a repository in the cache. */
+export const hubFolder = (id: string): string => join(hub(), repoFolder(id));
+
 const repoFolder = (id: string): string => `models--${id.replaceAll("/", "--")}`;
 
 /** The name of a blob: the ETag that the Hub gives for its content. */

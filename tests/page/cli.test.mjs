@@ -39,9 +39,9 @@ after(async () => {
 });
 
 /** Runs a command; returns its exit code and what it printed. */
-function jerboa(args, input = "") {
+function jerboa(args, input = "", environment = env) {
   return new Promise((resolve) => {
-    const child = spawn(process.execPath, [CLI, ...args], { env, cwd: folder });
+    const child = spawn(process.execPath, [CLI, ...args], { env: environment, cwd: folder });
     let [stdout, stderr] = ["", ""];
     child.stdout.on("data", (data) => (stdout += data));
     child.stderr.on("data", (data) => (stderr += data));
@@ -60,7 +60,7 @@ async function json(args, input) {
 test("help, versions, completions, and wrong command lines", options, async () => {
   const help = await jerboa([]);
   assert.equal(help.code, 2);
-  for (const name of ["chat", "run", "embed", "transcribe", "speak", "serve", "pull", "list", "rm", "info", "doctor"]) assert.match(help.stdout, new RegExp(`^  ${name} `, "m"));
+  for (const name of ["chat", "run", "embed", "transcribe", "speak", "serve", "mcp", "pull", "list", "rm", "info", "doctor"]) assert.match(help.stdout, new RegExp(`^  ${name} `, "m"));
   assert.match((await jerboa(["serve", "--help"])).stdout, /-p, --port NUMBER +8080 by default/);
   assert.match((await jerboa(["--version"])).stdout, /^\d+\.\d+\.\d+\n$/);
   for (const shell of ["bash", "zsh", "fish"]) assert.match((await jerboa(["completion", shell])).stdout, /transcribe/, shell);
@@ -110,6 +110,72 @@ test("models are pulled, listed, run and removed", options, async () => {
   assert.match((await jerboa(["rm", "org/stories"])).stdout, /Removed org\/stories: 1\.\d MB/);
   assert.deepEqual(await json(["list"]), []);
   assert.equal((await jerboa(["rm", "org/stories"])).code, 1);
+});
+
+test("pull needs no GPU, resumes, and checks what it got", options, async () => {
+  const blind = { ...env, VK_ICD_FILENAMES: "/nowhere", VK_DRIVER_FILES: "/nowhere" };
+  const run = (args) => jerboa(args, "", blind);
+  assert.equal((await run(["doctor"])).code, 1, "there is a GPU");
+  await hub.control("faults", [{ match: "model.safetensors", kind: "drop", after: 300_000, times: 1 }]);
+  const broken = await run(["pull", "org/stories"]);
+  assert.equal(broken.code, 1);
+  assert.match(broken.stderr, /failed|terminated/);
+  await hub.control("reset", {});
+  const pulled = await run(["pull", "org/stories", "--json"]);
+  assert.equal(pulled.code, 0, pulled.stderr);
+  assert.match(JSON.parse(pulled.stdout).revision, /^[0-9a-f]{40}$/);
+  const ranges = (await hub.control("log")).filter(({ path, range, method }) => method === "GET" && path.includes("model.safetensors") && range);
+  assert.deepEqual(ranges.map(({ range }) => /^bytes=[1-9]\d*-$/.test(range)), [true, true], "the rest, from the Hub and from where it leads");
+  const [model] = JSON.parse((await run(["list", "--json"])).stdout);
+  assert.deepEqual([model.model, model.complete], ["org/stories", true]);
+  const { text } = await json(["run", "org/stories", golden.prompt, "-n", "5", "-t", "0", ...EXACT]);
+  assert.ok(text && golden.newText.startsWith(text), text);
+  await hub.control("reset", {});
+  await jerboa(["rm", "org/stories"]);
+  for (const [name, code, message] of [["org/none", 1, /was not found/], ["stories", 2, /must be|not a model of the Hub/], ["org/stories/x.gguf", 1, /has no file x\.gguf/]]) {
+    const { stderr, code: got } = await run(["pull", name]);
+    assert.match(stderr, message);
+    assert.ok(got === code || got === 1, `${name}: ${got}`);
+  }
+  await hub.control("faults", [{ match: "model.safetensors", kind: "flip", after: 5000 }]);
+  assert.match((await run(["pull", "org/stories"])).stderr, /SHA-256/);
+  await hub.control("reset", {});
+});
+
+test("mcp serves its tools to the SDK's client", options, async () => {
+  const { Client } = await import("@modelcontextprotocol/sdk/client/index.js");
+  const { StdioClientTransport } = await import("@modelcontextprotocol/sdk/client/stdio.js");
+  const encoder = `${ROOT}/www/public/models/words-encoder`;
+  const { loadModel } = await import(`${PACKAGE}/node/node.js`);
+  const { createMemory } = await import(`${PACKAGE}/node/memory/index.js`);
+  const { fileStore } = await import(`${PACKAGE}/node/memory/file.js`);
+  const file = join(folder, "notes.jsonl");
+  const model = await loadModel(encoder);
+  const memory = await createMemory({ model, store: fileStore(file) });
+  await memory.add([{ id: "bees", text: "Bees live in a hive.", metadata: { topic: "animals" } }, { id: "rust", text: "Iron rusts in water." }]);
+  await memory.close();
+  await model.unload();
+
+  const client = new Client({ name: "test", version: "1.0.0" });
+  await client.connect(new StdioClientTransport({ command: process.execPath, args: [CLI, "mcp", "--chat", STORIES, "--embed", encoder, "--memory", file, ...EXACT], env, stderr: "ignore" }));
+  try {
+    const { tools } = await client.listTools();
+    assert.deepEqual(tools.map(({ name }) => name), ["generate", "embed", "search_memory"]);
+    const call = (name, args) => client.callTool({ name, arguments: args }, undefined, { timeout: 200_000 });
+    const { content } = await call("generate", { prompt: golden.prompt, max_tokens: 5, temperature: 0 });
+    assert.ok(content[0].text && golden.newText.startsWith(content[0].text), content[0].text);
+    const { structuredContent } = await call("embed", { texts: ["one", "two"] });
+    assert.deepEqual(structuredContent.vectors.map(({ length }) => length), [56, 56]);
+    const found = await call("search_memory", { query: "Where do bees live?", k: 1 });
+    assert.deepEqual(found.structuredContent.passages.map(({ document, text, metadata }) => [document, text, metadata]), [["bees", "Bees live in a hive.", { topic: "animals" }]]);
+    assert.match(found.content[0].text, /^\[bees\]\nBees live/);
+    const refused = await call("generate", { prompt: 5 });
+    assert.deepEqual([refused.isError, refused.content[0].text], [true, "generate: 'prompt' must be a string."]);
+    await assert.rejects(call("fly", {}), /there is no tool 'fly'/);
+  } finally {
+    await client.close();
+  }
+  for (const [args, message] of [[[], /Pass --chat MODEL/], [["--chat", STORIES, "--memory", file], /Pass --embed MODEL/]]) assert.match((await jerboa(["mcp", ...args])).stderr, message);
 });
 
 test("chat answers each line", options, async () => {

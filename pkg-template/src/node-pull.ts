@@ -1,0 +1,177 @@
+/** Downloads a model of the Hub into the cache of `huggingface_hub`, without an engine or a GPU. */
+
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { appendFile, copyFile, mkdir, rename, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { basename, dirname, join, relative } from "node:path";
+import type { LoadProgress } from "./contract.js";
+import { aborted, invalidRequest, JerboaError } from "./errors.js";
+import { hubFetch } from "./node-fetch.js";
+import { hubFolder, hubToken } from "./node-store.js";
+
+/** Options of a download. */
+export interface PullOptions {
+  revision?: string;
+  endpoint?: string;
+  token?: string;
+  signal?: AbortSignal;
+  onProgress?: (progress: LoadProgress) => void;
+}
+
+/** A downloaded model. */
+export interface PulledModel {
+  model: string;
+  /** Its commit. */
+  revision: string;
+  files: number;
+  bytes: number;
+}
+
+interface HubFileInfo {
+  name: string;
+  size: number;
+  sha256: string | undefined;
+}
+
+/** A model's name in its parts. */
+interface ModelName {
+  id: string;
+  revision: string;
+  /** A .gguf file of the repository. */
+  file: string | undefined;
+}
+
+/** Files with what a model needs besides weights. */
+const SMALL_FILES = /\.(json|jinja|txt|model)$/;
+/** Weights of the model, and of dense layers of sentence-transformers. */
+const WEIGHTS = /^(model(-\d+-of-\d+)?|\d+_\w+\/model|pytorch_model(-\d+-of-\d+)?)\.safetensors$/;
+/** Bytes between two reports of progress. */
+const REPORT_BYTES = 1 << 20;
+
+function parsed(name: string, revision = "main"): ModelName {
+  const [, id, at, file] = /^([\w.-]+\/[\w.-]+)(?:@([^/]+(?:\/[^/]+)*?))?(?:\/(.+\.gguf))?$/i.exec(name) ?? [];
+  if (!id) throw invalidRequest(`pull: '${name}' is not a model of the Hub. Use 'org/name' or 'org/name/file.gguf'.`);
+  return { id, revision: at ?? revision, file };
+}
+
+/** The files to download: the named GGUF file with its parts, or the tokenizer, configuration and safetensors. */
+function chosen({ id, file }: ModelName, files: HubFileInfo[]): HubFileInfo[] {
+  const ggufs = files.filter(({ name }) => name.toLowerCase().endsWith(".gguf") && !/mmproj/i.test(name));
+  if (file) {
+    const stem = file.replace(/-\d{5}-of-\d{5}\.gguf$/, "");
+    const parts = stem === file ? [] : ggufs.filter(({ name }) => name.startsWith(`${stem}-`));
+    const found = parts.length > 0 ? parts : ggufs.filter(({ name }) => name === file);
+    if (found.length === 0) throw new JerboaError("not_found", `${id} has no file ${file}. It has: ${ggufs.map(({ name }) => name).join(", ") || "no GGUF files"}.`);
+    return found;
+  }
+  const all = files.filter(({ name }) => name.endsWith(".safetensors") && !name.includes("/"));
+  const named = files.filter(({ name }) => WEIGHTS.test(name));
+  const weights = named.length > 0 ? named : all;
+  if (weights.length > 0) return [...files.filter(({ name }) => SMALL_FILES.test(name)), ...weights];
+  if (ggufs.length === 1) return ggufs;
+  if (ggufs.length === 0) throw new JerboaError("missing_file", `${id} has neither safetensors nor GGUF files. Choose a repository that has one of them.`);
+  throw invalidRequest(`pull: ${id} has several GGUF files. Name one of them: ${ggufs.map(({ name }) => `${id}/${name}`).join(", ")}.`);
+}
+
+/** Downloads a model's files; those that are complete are kept, an interrupted one is resumed. */
+export async function pullModel(name: string, options: PullOptions): Promise<PulledModel> {
+  const { endpoint = process.env.HF_ENDPOINT ?? "https://huggingface.co", signal, onProgress } = options;
+  const model = parsed(name, options.revision);
+  const token = options.token ?? (await hubToken());
+  const request = async (path: string, headers: Record<string, string> = {}): Promise<Response> => {
+    if (signal?.aborted) throw aborted("The download");
+    let response: Response;
+    try {
+      response = await hubFetch(`${endpoint.replace(/\/+$/, "")}/${path}`, { headers: { ...headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }, ...(signal ? { signal } : {}) });
+    } catch (thrown) {
+      if (signal?.aborted) throw aborted("The download");
+      throw new JerboaError("network", `downloading ${model.id} failed: ${(thrown as Error).message}. Run the command again to resume.`, { cause: thrown });
+    }
+    if (response.ok) return response;
+    if (response.status === 401 || response.status === 403) throw new JerboaError("gated", `${model.id} needs an access token (HTTP ${response.status}). Accept its terms on its page, then set HF_TOKEN.`);
+    if (response.status === 404) throw new JerboaError("not_found", `${model.id} was not found at revision ${model.revision}. Check the name.`);
+    throw new JerboaError("network", `downloading ${model.id} failed: HTTP ${response.status}. Run the command again to resume.`);
+  };
+  const listing = (await (await request(`api/models/${model.id}/revision/${encodeURIComponent(model.revision)}?blobs=true`)).json()) as { siblings: { rfilename: string; size?: number; lfs?: { sha256: string; size: number } }[] };
+  const files = chosen(model, listing.siblings.map(({ rfilename, size, lfs }) => ({ name: rfilename, size: lfs?.size ?? size ?? 0, sha256: lfs?.sha256 })));
+  const download = new Download(hubFolder(model.id), files, request, onProgress);
+  for (const file of files) await download.fetch(file, `${model.id}/resolve/${encodeURIComponent(model.revision)}/${file.name.split("/").map(encodeURIComponent).join("/")}`);
+  if (!download.commit) throw new JerboaError("network", `${endpoint} names no commit of ${model.id}: is it a Hub?`);
+  const ref = join(hubFolder(model.id), "refs", ...model.revision.split("/"));
+  await mkdir(dirname(ref), { recursive: true });
+  await writeFile(ref, download.commit);
+  return { model: name, revision: download.commit, files: files.length, bytes: download.loaded };
+}
+
+class Download {
+  /** The revision's commit, once a file was requested. */
+  commit = "";
+  loaded = 0;
+  readonly #total: number;
+  readonly #started = Date.now();
+  #received = 0;
+  #reported = 0;
+
+  constructor(readonly repo: string, files: HubFileInfo[], readonly request: (path: string, headers?: Record<string, string>) => Promise<Response>, readonly onProgress: PullOptions["onProgress"]) {
+    this.#total = files.reduce((sum, { size }) => sum + size, 0);
+  }
+
+  /** Downloads a file into its blob, and links it from the commit's snapshot. */
+  async fetch(file: HubFileInfo, path: string): Promise<void> {
+    const response = await this.request(path);
+    const etag = response.headers.get("etag")?.replace(/^W\//, "").replaceAll('"', "");
+    this.commit ||= response.headers.get("x-repo-commit") ?? "";
+    const hash = file.sha256 ?? etag ?? "";
+    if (!/^[0-9a-f]{40,64}$/.test(hash)) throw new JerboaError("malformed", `${file.name} has no hash as its ETag. Check the endpoint.`);
+    const blob = join(this.repo, "blobs", hash);
+    if (await stat(blob).then(() => true, () => false)) {
+      await response.body?.cancel();
+      this.loaded += file.size;
+    } else await this.#complete(file, path, response, blob);
+    const link = join(this.repo, "snapshots", this.commit, ...file.name.split("/"));
+    await mkdir(dirname(link), { recursive: true });
+    await rm(link, { force: true });
+    // Windows allows links in its developer mode only; huggingface_hub copies there, too.
+    await symlink(relative(dirname(link), blob), link).catch(() => copyFile(blob, link));
+  }
+
+  async #complete(file: HubFileInfo, path: string, response: Response, blob: string): Promise<void> {
+    // The name of huggingface_hub's own unfinished files.
+    const unfinished = `${blob}.incomplete`;
+    await mkdir(dirname(blob), { recursive: true });
+    const have = await stat(unfinished).then(({ size }) => size, () => 0);
+    let body = response;
+    if (have > 0) {
+      await response.body?.cancel();
+      body = await this.request(path, { range: `bytes=${have}-` });
+    }
+    if (body.status === 206) this.loaded += have;
+    else await writeFile(unfinished, "");
+    const reader = body.body!.getReader();
+    for (let step = await reader.read(); !step.done; step = await reader.read()) {
+      await appendFile(unfinished, step.value);
+      this.loaded += step.value.length;
+      this.#received += step.value.length;
+      this.#report(file.name);
+    }
+    if (file.sha256 && (await sha256(unfinished)) !== file.sha256) {
+      await rm(unfinished, { force: true });
+      throw new JerboaError("malformed", `${basename(file.name)} does not have the SHA-256 that the Hub states. Download it again.`);
+    }
+    await rename(unfinished, blob);
+  }
+
+  #report(file: string): void {
+    if (this.#received - this.#reported < REPORT_BYTES) return;
+    this.#reported = this.#received;
+    const bytesPerSecond = this.#received / Math.max(0.001, (Date.now() - this.#started) / 1000);
+    const total = Math.max(this.#total, this.loaded);
+    this.onProgress?.({ phase: "weights", file, loaded: this.loaded, total, progress: this.loaded / total, bytesPerSecond, secondsLeft: (total - this.loaded) / bytesPerSecond, fromCache: false });
+  }
+}
+
+async function sha256(path: string): Promise<string> {
+  const hash = createHash("sha256");
+  for await (const chunk of createReadStream(path)) hash.update(chunk);
+  return hash.digest("hex");
+}
