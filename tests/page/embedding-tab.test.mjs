@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -15,6 +15,10 @@ import { serve } from "./support/server.mjs";
 
 const PATIENCE = 300_000;
 const options = { timeout: PATIENCE };
+
+/** The page's example questions, each with the note that answers it. */
+const source = await readFile(`${ROOT}/www/src/embedding/examples.ts`, "utf8");
+const QUESTIONS = [...source.matchAll(/\{ text: "(.+)", note: "(.+)" \}/g)].map(([, text, note]) => ({ text, note }));
 
 let server, browser, context, page, problems, child, hub, folder;
 
@@ -78,6 +82,23 @@ test("examples can be added, and the right passage ranks first", options, async 
   assert.equal(await hits().count(), 8);
   await page.locator(".map").scrollIntoViewIfNeeded();
   await shot(page, "embedding-2-found");
+});
+
+test("each example question finds its note with the bundled encoder", options, async () => {
+  await page.reload();
+  await documents().getByText("Volcanoes", { exact: true }).waitFor();
+  await idle();
+  const examples = page.getByRole("list", { name: "Example questions" }).getByRole("button");
+  await examples.first().waitFor();
+  const questions = await examples.allInnerTexts();
+  assert.deepEqual(questions, QUESTIONS.map(({ text }) => text));
+  for (const { text, note } of QUESTIONS) {
+    if ((await examples.count()) > 0) await examples.getByText(text, { exact: true }).click();
+    else await ask(text);
+    await page.getByRole("list", { name: `Passages for: ${text}` }).waitFor();
+    assert.ok((await firstHit()).startsWith(`${note} `), `${text}: ${await firstHit()}`);
+    assert.equal(await page.getByRole("searchbox", { name: "Question", exact: true }).inputValue(), text);
+  }
 });
 
 test("a pasted text and a file are found; removed documents are not", options, async () => {

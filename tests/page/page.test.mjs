@@ -290,6 +290,22 @@ test("without WebGPU the page says so", options, async () => {
   await context.close();
 });
 
+test("Vision and STT load a real model with one click, and STT transcribes a sample recording", options, async () => {
+  const { page, context, problems } = await site.open();
+  await page.getByRole("link", { name: "Vision", exact: true }).click();
+  await page.getByText("This tiny demo model has random weights").waitFor();
+  await page.getByRole("button", { name: "Load SmolVLM 256M (513 MB)" }).click();
+  await page.getByRole("button", { name: /^HuggingFaceTB\/SmolVLM-256M-Instruct/ }).waitFor();
+  assert.equal(await page.getByText("random weights").count(), 0);
+  await page.getByRole("link", { name: "STT", exact: true }).click();
+  await page.getByRole("button", { name: "Load Moonshine tiny (108 MB)" }).click();
+  await page.getByRole("button", { name: "Transcribe a sample recording" }).click();
+  await page.getByRole("list", { name: "Segments" }).getByRole("listitem").nth(10).waitFor();
+  assert.equal(await page.getByRole("list", { name: "Segments" }).getByRole("listitem").count(), 11, "a word a second");
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test("answers have a schema, tools of the page, and thoughts apart", options, async () => {
   const { page, context, problems } = await chatting({}, "org/thinking-Qwen3");
   const last = page.getByRole("article", { name: "Answer", exact: true }).last();

@@ -202,6 +202,7 @@ export const VISION = {
   fresh: "New conversation",
   encoded: (time: string) => `Images processed in ${time}.`,
   randomWeights: "This tiny demo model has random weights, so its answers are meaningless. Choose a real model above.",
+  load: (name: string, size: string) => `Load ${name} (${size})`,
   bundledNote: "Built into this page, works offline. Random weights: its answers are meaningless.",
   noImages: (name: string) => `${name} does not support images.`,
   chooseVision: "Choose a vision model.",
@@ -212,6 +213,9 @@ export const EMBEDDING = {
   generates: "It generates text. Choose a model for sentence embeddings.",
   ranks: "It ranks documents for a query. Choose a model for sentence embeddings.",
   failed: "That did not work.",
+  ask: "Ask in your own words.",
+  none: "Add some documents first.",
+  examples: "Example questions",
 };
 
 export const STT = {
@@ -220,6 +224,10 @@ export const STT = {
   failed: "Transcription failed.",
   privacy: "Microphone audio never leaves this page.",
   begin: "Start the microphone, or open an audio file.",
+  load: (name: string, size: string) => `Load ${name} (${size})`,
+  sample: "Transcribe a sample recording",
+  sampleHint: "John F. Kennedy's inaugural address, 1961: 11 seconds, public domain.",
+  sampleFailed: "The sample recording could not be downloaded. Check the connection.",
   speak: "Speak now. A pause ends a sentence.",
 };
 

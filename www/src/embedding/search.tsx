@@ -6,6 +6,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { draft } from "../chat/history";
 import { count, milliseconds } from "../format";
 import { Icon } from "../ui/icon";
+import { EMBEDDING } from "../strings";
+import { QUESTIONS } from "./examples";
 import type { Library } from "./library";
 
 /** Passages shown at once. */
@@ -14,6 +16,10 @@ const FEW = 5;
 export function Search({ library }: { library: Library }) {
   const query = useSignal(library.found.peek()?.query ?? "");
   const ready = library.ready.value && library.records.value.length > 0;
+  const asked = library.found.value?.query;
+  useEffect(() => {
+    if (asked) query.value = asked;
+  }, [asked]);
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     if (ready) void library.search(query.value);
@@ -40,12 +46,37 @@ export function Search({ library }: { library: Library }) {
   );
 }
 
+/** Questions about the example notes that are there. */
+function Questions({ library }: { library: Library }) {
+  const names = new Set(library.documents.value.map(({ id }) => id));
+  const questions = QUESTIONS.filter(({ note }) => names.has(note));
+  if (questions.length === 0) return null;
+  return (
+    <ul class="starters" aria-label={EMBEDDING.examples}>
+      {questions.map(({ text }) => (
+        <li key={text}>
+          <button type="button" disabled={library.work.value !== undefined} onClick={() => void library.search(text)}>
+            {text}
+          </button>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 function Hits({ library }: { library: Library }) {
   const found = library.found.value;
   const all = useSignal(false);
   const list = useRef<HTMLOListElement>(null);
   useEffect(() => list.current?.parentElement?.scrollIntoView({ block: "nearest", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" }), [found]);
-  if (!found) return <p class="hint">{library.records.value.length ? "Ask in your own words." : "Add some documents first."}</p>;
+  if (!found) {
+    return (
+      <>
+        <p class="hint">{library.records.value.length ? EMBEDDING.ask : EMBEDDING.none}</p>
+        <Questions library={library} />
+      </>
+    );
+  }
   const toChat = async (): Promise<void> => {
     const text = await library.recall(found.query);
     if (!text) return;

@@ -63,6 +63,9 @@ export const VISION_SUGGESTIONS: readonly Suggestion[] = [
 /** Silero VAD, bundled with the page: distinguishes speech from noise. */
 export const SILERO = `${bundledUrl("silero-vad")}model.safetensors`;
 
+/** A recording to transcribe: John F. Kennedy's inaugural address, 1961 (US government, public domain). */
+export const SAMPLE_RECORDING = new URL("audio/inaugural-address.mp3", document.baseURI).href;
+
 /** Speech-to-text models that are small enough for a page. */
 export const ASR_SUGGESTIONS: readonly Suggestion[] = [
   { id: "UsefulSensors/moonshine-tiny", name: "Moonshine tiny", parameters: "27M", bytes: 108e6, memory: 0.2e9, bits: 16, licence: "MIT", note: "The quickest, English" },

@@ -2,9 +2,11 @@
 
 import type { Model } from "jerboa";
 import type { ComponentChildren } from "preact";
-import type { Suggestion } from "../model/catalog";
+import { bytes } from "../format";
+import { requestOf, type Suggestion } from "../model/catalog";
 import type { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
+import { CHAT, STT } from "../strings";
 import { Notice } from "../ui/notice";
 
 /** Names of the tasks at the Hub. */
@@ -26,6 +28,7 @@ interface Props {
 }
 
 export function Stage({ slot, task, title, suggestions, empty, wrong, facts, aside: beside, children }: Props) {
+  const offer = suggestions[0];
   const fits = (model: Model | undefined): boolean => model?.info.task === task;
   const button = (choose: () => void) => (
     <button type="button" class="primary" onClick={choose}>
@@ -40,7 +43,18 @@ export function Stage({ slot, task, title, suggestions, empty, wrong, facts, asi
             <section class="panel empty" aria-label={title}>
               <h2>{title}</h2>
               <p>{empty}</p>
-              {button(choose)}
+              {offer ? (
+                <div class="row row-wrap">
+                  <button type="button" class="primary" onClick={() => void slot.load(requestOf(offer))}>
+                    {STT.load(offer.name, bytes(offer.bytes))}
+                  </button>
+                  <button type="button" class="secondary" onClick={choose}>
+                    {CHAT.chooseChat}
+                  </button>
+                </div>
+              ) : (
+                button(choose)
+              )}
             </section>
           )}
           {(!model || fits(model)) && !slot.pending.value && beside}

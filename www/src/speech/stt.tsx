@@ -5,7 +5,7 @@ import type { Model } from "jerboa";
 import type { TargetedDragEvent, TargetedEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
-import { ASR_SUGGESTIONS } from "../model/catalog";
+import { ASR_SUGGESTIONS, SAMPLE_RECORDING } from "../model/catalog";
 import { STT } from "../strings";
 import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icon";
@@ -89,6 +89,17 @@ function File({ model }: { model: Model }) {
   const take = (file: globalThis.File | undefined): void => {
     if (file) void transcription.open(model, file);
   };
+  const problem = useSignal("");
+  const sample = async (): Promise<void> => {
+    problem.value = "";
+    try {
+      const response = await fetch(SAMPLE_RECORDING);
+      if (!response.ok) throw new Error(String(response.status));
+      take(new globalThis.File([await response.blob()], "inaugural-address.mp3", { type: "audio/mpeg" }));
+    } catch {
+      problem.value = STT.sampleFailed;
+    }
+  };
   const drop = (event: TargetedDragEvent<HTMLElement>): void => {
     event.preventDefault();
     over.value = false;
@@ -113,6 +124,14 @@ function File({ model }: { model: Model }) {
         Drop or open an audio file
         <input type="file" accept="audio/*,video/*,.wav,.mp3,.m4a,.ogg,.flac" disabled={transcription.busy.value} onChange={pick} />
       </label>
+      {!work && (
+        <>
+          <button type="button" class="secondary" disabled={transcription.busy.value} onClick={() => void sample()}>
+            {STT.sample}
+          </button>
+          <p class="hint">{problem.value || STT.sampleHint}</p>
+        </>
+      )}
       {work && (
         <>
           <div class="row">

@@ -6,7 +6,7 @@ import type { TargetedSubmitEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Message } from "../chat/message";
 import { bytes, milliseconds, parameters } from "../format";
-import { BUNDLED_VISION, VISION_SUGGESTIONS } from "../model/catalog";
+import { BUNDLED_VISION, requestOf, VISION_SUGGESTIONS } from "../model/catalog";
 import { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
 import { VISION } from "../strings";
@@ -82,7 +82,7 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
   return (
     <div class="desk">
       <div class="desk-side">
-        {model.info.model === BUNDLED_VISION.source && <p class="hint plain">{VISION.randomWeights}</p>}
+        {model.info.model === BUNDLED_VISION.source && <RealModel />}
         <ImageList talk={vision} model={model} />
       </div>
       <div class="desk-main">
@@ -90,6 +90,19 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
         <Ask model={model} />
       </div>
     </div>
+  );
+}
+
+/** Explains the bundled model and offers a real one. */
+function RealModel() {
+  const offer = VISION_SUGGESTIONS[0]!;
+  return (
+    <section class="panel">
+      <p class="hint">{VISION.randomWeights}</p>
+      <button type="button" class="primary" disabled={slot.pending.value !== undefined && !slot.pending.value.error} onClick={() => void slot.load(requestOf(offer))}>
+        {VISION.load(offer.name, bytes(offer.bytes))}
+      </button>
+    </section>
   );
 }
 
