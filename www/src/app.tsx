@@ -3,7 +3,8 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Hero } from "./chat/welcome";
-import { LINKS } from "./strings";
+import { LanguageMenu } from "./language-menu";
+import { LINKS, LINK_LABELS, TAB_NAMES, UI } from "./strings";
 import { cached, refreshCached } from "./model/cached";
 import { fetchRest, TABS } from "./tabs";
 import { nextTheme, theme, type Theme } from "./theme";
@@ -35,15 +36,18 @@ export function App() {
   const { View } = tab;
   return (
     <>
+      <button type="button" class="skip primary" onClick={() => document.querySelector("main")?.focus()}>
+        {UI.skip}
+      </button>
       <header class="top">
         <a class="brand" href="#chat" aria-label="Jerboa">
           <img src="./favicon.svg" alt="" width="26" height="26" />
           <span>Jerboa</span>
         </a>
-        <nav aria-label="Main">
-          {TABS.map(({ id, label }) => (
+        <nav aria-label={UI.main}>
+          {TABS.map(({ id }) => (
             <a key={id} href={`#${id}`} aria-current={id === tab.id ? "page" : undefined}>
-              {label}
+              {TAB_NAMES[id]}
             </a>
           ))}
         </nav>
@@ -51,13 +55,14 @@ export function App() {
         <ul class="links">
           {LINKS.map(({ label, href }) => (
             <li key={href}>
-              <a href={href}>{label}</a>
+              <a href={href}>{LINK_LABELS[label]}</a>
             </li>
           ))}
         </ul>
+        <LanguageMenu />
         <ThemeButton />
       </header>
-      <main>
+      <main tabIndex={-1}>
         {webgpu.value === "ready" ? <View /> : webgpu.value === "checking" ? <Opening /> : <NoWebGpu reason={webgpu.value} />}
       </main>
       <Announcer />
@@ -80,10 +85,9 @@ function Opening() {
 }
 
 const THEME_ICONS: Record<Theme, IconName> = { system: "system", light: "sun", dark: "moon" };
-const THEME_NAMES: Record<Theme, string> = { system: "system", light: "light", dark: "dark" };
 
 function ThemeButton() {
-  const label = `Theme: ${THEME_NAMES[theme.value]}`;
+  const label = UI.theme(UI.themes[theme.value]);
   return (
     <button type="button" class="icon-button" aria-label={label} title={label} onClick={nextTheme}>
       <Icon name={THEME_ICONS[theme.value]} />

@@ -1,5 +1,6 @@
 /** Formats numbers for display. */
 
+import { locale } from "./language";
 /** Bytes in powers of 1000, as operating systems show them. */
 export function bytes(n: number): string {
   if (n < 1000) return `${n} B`;
@@ -33,7 +34,7 @@ export function rate(perSecond: number): string {
 
 /** A count with its noun. */
 export function count(n: number, noun: string): string {
-  return `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+  return `${n.toLocaleString(locale())} ${noun}${n === 1 ? "" : "s"}`;
 }
 
 /** A parameter count: 260K, 0.6B. */

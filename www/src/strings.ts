@@ -1,4 +1,7 @@
-/** All text of the page. */
+/** All text of the page, in English. Other languages: languages/, applied by {@link translate}. */
+
+/** A count with its noun. */
+const count = (n: number, noun: string): string => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 
 export const APP = {
   claim: "Chat with language models running in your browser, on your own GPU.",
@@ -30,7 +33,107 @@ export const LINKS = [
   { label: "npm", href: "https://www.npmjs.com/package/jerboa" },
 ] as const;
 
+/** Labels of the links. */
+export const LINK_LABELS = { Docs: "Docs", Bench: "Bench", "Device report": "Device report", Source: "Source", npm: "npm" };
+
+/** Words that several parts of the page use. */
+export const UI = {
+  main: "Main",
+  skip: "Skip to the content",
+  close: "Close",
+  stop: "Stop",
+  reset: "Reset",
+  details: "Details",
+  copy: "Copy",
+  copiedSentence: "Copied.",
+  copyBlocked: "Copying was blocked by the browser.",
+  checkAgain: "Check again",
+  theme: (name: string) => `Theme: ${name}`,
+  themes: { system: "system", light: "light", dark: "dark" },
+  language: "Language",
+};
+
+/** Shown without WebGPU, by reason. */
+export const NO_WEBGPU = {
+  insecure: {
+    title: "WebGPU requires a secure connection.",
+    why: "Browsers enable WebGPU only for pages from https or localhost. This page was loaded over http from another machine.",
+    steps: ["Open the page as http://localhost on the machine that serves it, or serve it over https."],
+  },
+  without: {
+    title: "This browser does not support WebGPU.",
+    why: "Jerboa runs models on the GPU through WebGPU. These browsers support it:",
+    steps: ["Chrome and Edge from version 113, on Android from 121; on Linux, where it is not on by default, with chrome://flags/#enable-unsafe-webgpu", "Safari from version 26, on the Mac, the iPhone and the iPad", "Firefox from version 141 on Windows, from 145 on the Mac"],
+  },
+  "no-adapter": {
+    title: "WebGPU found no GPU here.",
+    why: "The browser supports WebGPU but provides no GPU adapter. Common reasons:",
+    steps: [
+      "Hardware acceleration is switched off in the browser's settings: switch it on and restart the browser.",
+      "The graphics driver is old or on the browser's blocklist: update it. In Chrome, chrome://gpu names the reason.",
+      "On Linux, Chrome may need chrome://flags/#enable-unsafe-webgpu and a Vulkan driver.",
+    ],
+  },
+};
+
+/** Notes of suggested models; without an entry, a note is shown as it is. */
+export const NOTES: Record<string, string> = {};
+
+export const TOOLBAR = {
+  label: "Model and conversation",
+  copy: "Copy the conversation",
+  answers: "Answers: format, tools, thinking",
+  device: "This device",
+  turns: "Turns",
+  toEnd: "To the end of the conversation",
+  context: (tokens: string) => `context ${tokens}`,
+};
+
+export const PICKER = {
+  /** After the name of the current model, by a style. */
+  inUse: "in use",
+  title: "Choose a model",
+  badUrl: "Not a valid URL.",
+  badName: "Enter organization/model, or the URL of a folder or .gguf file.",
+  noName: "Enter a model name.",
+  hub: "From Hugging Face",
+  load: "Load",
+  suggestions: "Suggestions",
+  placeholder: "organization/model or URL",
+  ownFiles: "Files on this device",
+  openFiles: "Open a model's files",
+  filesHint: "config.json, tokenizer.json, tokenizer_config.json and the .safetensors files, all at once; or one .gguf file.",
+  bits: (bits: number) => `${bits} bits`,
+  speed: (tokens: string) => `about ${tokens} tokens/s here`,
+};
+
+export const ADVANCED = {
+  title: "Advanced",
+  token: "Access token",
+  tokenHint: "For gated and private models. Not stored.",
+  revision: "Revision",
+  endpoint: "Endpoint",
+  context: "Context length",
+  contextDefault: "model default, up to 4,096",
+  weights: "Weights",
+  embeddings: "Embeddings",
+  kv: "KV cache",
+};
+
+export const DEVICE = {
+  model: "Model",
+  querying: "Querying the device…",
+  copy: "Copy the report",
+};
+
 export const LOAD = {
+  begins: (name: string) => `Loading ${name}.`,
+  done: (name: string) => `${name} is ready.`,
+  cancelled: "Loading cancelled.",
+  loading: "Loading",
+  of: (done: string, all: string) => `${done} of ${all}`,
+  left: (time: string) => `${time} left`,
+  fromDevice: "from this device",
   starting: "Starting the engine (1.3 MB, once)",
   waiting: "Waiting: another tab is loading the same model",
   config: "Reading the configuration",
@@ -83,10 +186,15 @@ export const STORAGE = {
   title: "On this device",
   total: (size: string, free: string) => (free ? `${size}, ${free} free` : size),
   removeAll: "Remove all models",
+  removed: (name: string) => `${name} was removed.`,
+  remove: (name: string) => `Remove ${name} from this device`,
+  incomplete: "Incomplete; the download will resume.",
   confirm: (count: number) => `Remove ${count} models from this device? They can be downloaded again.`,
 };
 
 export const CHAT = {
+  bundledNote: "Built into this page, works offline. Continues short children's stories.",
+  examples: "Examples",
   waits: "Will be sent when the model is ready",
   begin: "Start a story.",
   ask: "Ask something.",
@@ -110,7 +218,46 @@ export const CHAT = {
   contextHint: "Applies from the next answer. Empty fields use the model's defaults.",
 };
 
+/** Turns of a conversation. */
+export const MESSAGE = {
+  continued: "Continued text",
+  answer: "Answer",
+  waiting: "Processing the prompt",
+  copy: "Copy this answer",
+  again: "Regenerate",
+  branch: "Branch",
+  own: "Your message",
+  sendAgain: "Send again",
+  you: "You",
+  edit: "Edit this message",
+  thinking: "Thinking…",
+  thoughts: "Thoughts",
+  called: "Called",
+  arguments: "Arguments",
+  result: "Result",
+  stopped: "stopped",
+  limit: "reached the limit",
+  tokens: (n: number) => count(n, "token"),
+  rate: (perSecond: string) => `${perSecond} tokens/s`,
+  ofThinking: (tokens: string) => `${tokens} of them thinking`,
+  firstAfter: (time: string) => `first token after ${time}`,
+  prompt: (tokens: string, cached: string) => `prompt ${tokens}${cached ? `, ${cached} cached` : ""}`,
+  stoppedSentence: "Stopped.",
+  complete: (tokens: number) => `The answer is complete, ${count(tokens, "token")}.`,
+};
+
 export const ANSWER = {
+  format: "Format",
+  formatText: "Text",
+  formatJson: "Any JSON object",
+  formatSchema: "JSON of a schema",
+  schema: "JSON schema",
+  notObject: "A schema is a JSON object.",
+  notJson: (why: string) => `Not JSON: ${why}`,
+  thinkingLabel: "Thinking",
+  thinkingDefault: "Model's default",
+  thinkingOn: "Think first",
+  thinkingOff: "Answer at once",
   title: "Answers",
   hint: "Applies from the next answer.",
   base: "This model continues text: it has no answers to shape.",
@@ -125,6 +272,13 @@ export const ANSWER = {
 
 /** Attachments and dictation of the composer. */
 export const COMPOSER = {
+  send: "Send",
+  continue: "Continue",
+  message: "Message",
+  text: "Text to continue",
+  write: "Write a message…",
+  startWriting: "Start writing…",
+  stopHint: "Stop (Esc)",
   attachText: "Attach text files",
   attachBoth: "Attach images or text files",
   attachments: "Attachments",
@@ -143,6 +297,22 @@ export const COMPOSER = {
 };
 
 export const SETTINGS = {
+  title: "Settings",
+  temperature: "Temperature",
+  temperatureHint: "0 always selects the most likely token",
+  maxTokens: "Max tokens",
+  maxTokensHint: "per answer",
+  topPHint: "sample from the top tokens up to this probability",
+  topKHint: "sample from the k most likely tokens",
+  minPHint: "drop tokens below this share of the best",
+  seed: "Seed",
+  seedHint: "same seed, same answer",
+  random: "random",
+  default: "default",
+  overflow: "When the context is full",
+  dropTurns: "drop the oldest turns",
+  dropText: "drop the oldest text",
+  stopWithMessage: "stop with a message",
   system: "System prompt",
   ownSystem: "System prompt of this conversation",
   ownSystemHint: "Replaces the one above. Leave it empty to use that one.",
@@ -164,6 +334,7 @@ export const ANSWERS = {
 };
 
 export const HISTORY = {
+  turns: (n: number) => `${n} turns`,
   title: "Conversations",
   none: "Your conversations are saved on this device.",
   fresh: "New conversation",
@@ -180,6 +351,13 @@ export const HISTORY = {
 };
 
 export const VISION = {
+  question: "Question",
+  ask: "Ask",
+  pixels: (width: number, height: number) => `${width} × ${height} pixels`,
+  tiles: (n: number) => count(n, "tile"),
+  encodedIn: (time: string) => `encoded in ${time}`,
+  alreadyEncoded: "already encoded",
+  grid: (rows: number, columns: number) => `Read as ${rows} rows of ${columns} tokens`,
   images: "Images",
   open: "Add images",
   openBoth: "Add images or videos",
@@ -209,6 +387,36 @@ export const VISION = {
 };
 
 export const EMBEDDING = {
+  bundledNote: "Built into this page, works offline. Matches shared words, not meaning.",
+  plain: "The small built-in encoder finds texts that share words. all-MiniLM-L6-v2 searches by meaning:",
+  download: "download it (91 MB)",
+  opening: "Reading the documents",
+  reading: "Reading",
+  removing: "Removing",
+  searching: "Searching",
+  progress: (done: number, total: number) => `${done} of ${total} passages`,
+  added: (n: number) => `${count(n, "passage")} added.`,
+  found: (n: number) => `${count(n, "passage")} found.`,
+  passages: (n: number) => count(n, "passage"),
+  dimensions: (n: number) => `${n} dimensions`,
+  upTo: (tokens: number) => `texts up to ${tokens} tokens`,
+  map: "Map",
+  points: (n: number) => `${n} passages as points; near points are similar.`,
+  mapHint: (question: boolean) => `Each point is a passage, placed by the first two principal components of its vector${question ? "; the cross marks your question" : ""}.`,
+  placeholder: "Ask your notes…",
+  nearest: (shown: number, all: number, time: string) => `${shown < all ? `The nearest ${count(shown, "passage")} of ${all.toLocaleString("en")}` : "All passages, nearest first"}, in ${time}`,
+  toChat: "Ask about these in Chat",
+  passagesFor: (query: string) => `Passages for: ${query}`,
+  cosine: "Cosine similarity",
+  more: (n: number) => `Show ${n} more`,
+  onlyText: "Only text files can be read.",
+  documents: "Documents",
+  removeAll: "Remove all",
+  openFiles: "Drop or open text files",
+  addExamples: (n: number) => `Add ${n} example notes`,
+  textLabel: "Text of a document",
+  paste: "Paste text…",
+  addText: "Add this text",
   wrongTask: (name: string) => `${name} is not an embedding model.`,
   generates: "It generates text. Choose a model for sentence embeddings.",
   ranks: "It ranks documents for a query. Choose a model for sentence embeddings.",
@@ -218,7 +426,33 @@ export const EMBEDDING = {
   examples: "Example questions",
 };
 
+/** Messages for microphone errors, by exception name. */
+export const MICROPHONE = {
+  NotAllowedError: "Microphone access was denied. Allow it for this page in the address bar or the browser's settings, then try again.",
+  NotFoundError: "No microphone found. Connect one, or open a file.",
+  NotReadableError: "The microphone is not responding. Close other programs that use it, then try again.",
+  unavailable: "The microphone is not available: this browser does not support it, or the page was not loaded over https.",
+};
+
 export const STT = {
+  title: "Speech to text",
+  microphone: "Microphone",
+  listen: "Listen",
+  stop: "Stop listening",
+  listening: "Listening.",
+  loudness: "Loudness",
+  language: "Language",
+  languages: (n: number) => `${n} languages`,
+  detect: "Detect it",
+  file: "File",
+  open: "Drop or open an audio file",
+  transcribing: "Transcribing",
+  transcript: "Transcript",
+  copy: "Copy the transcript",
+  clear: "Clear",
+  segments: "Segments",
+  transcribed: (name: string) => `${name} was transcribed.`,
+  nothing: (name: string) => `No speech was recognized in ${name}.`,
   empty: "Choose a speech-to-text model: Moonshine for English, Whisper for 99 languages. It is downloaded once; your audio stays on this device.",
   wrongTask: (name: string) => `${name} is not a speech-to-text model.`,
   failed: "Transcription failed.",
@@ -232,6 +466,19 @@ export const STT = {
 };
 
 export const TTS = {
+  title: "Text to speech",
+  codecLabel: "Codec",
+  text: "Text",
+  textLabel: "Text to speak",
+  voice: "Voice (optional)",
+  voiceHint: "Name or language",
+  speak: "Speak",
+  audio: "Audio",
+  waveform: (seconds: string) => `Waveform of ${seconds} seconds`,
+  again: "Play again",
+  made: (seconds: string, first: string, all: string) => `${seconds} s of audio, first after ${first}${all ? `, all in ${all}` : "…"}`,
+  finished: "Speech finished.",
+  nothing: "No audio was generated.",
   empty: "Choose a text-to-speech model such as Kani-TTS-2. The NanoCodec decoder that turns its codes into audio is loaded with it.",
   wrongTask: (name: string) => `${name} is not a text-to-speech model.`,
   codec: (licence: string) => `NVIDIA's NanoCodec by default (${licence}). Accepts a NeMo archive or safetensors.`,
@@ -253,3 +500,19 @@ export const ERRORS: Readonly<Record<string, string>> = {
   internal: "Something went wrong. Load the model again; if it happens again, include the details below in a bug report.",
   unloaded: "The model was unloaded. Choose it again.",
 };
+
+const TABLES = { APP, TAB_NAMES, ALSO, LINK_LABELS, UI, NO_WEBGPU, NOTES, TOOLBAR, PICKER, ADVANCED, DEVICE, LOAD, HUB, IN_USE, STORAGE, CHAT, MESSAGE, ANSWER, COMPOSER, SETTINGS, ANSWERS, HISTORY, VISION, EMBEDDING, MICROPHONE, STT, TTS, ERRORS };
+
+/** The type of a table in any language. */
+type Translated<T> = T extends string ? string : T extends (...given: infer A) => string ? (...given: A) => string : { readonly [K in keyof T]: Translated<T[K]> };
+
+/** All strings in one language. */
+export type Strings = Translated<typeof TABLES>;
+
+/** The English strings, to return to them. */
+export const ENGLISH: Strings = Object.fromEntries(Object.entries(TABLES).map(([name, table]) => [name, { ...table }])) as unknown as Strings;
+
+/** Replaces all strings. Whatever is rendered afterwards has the new ones. */
+export function translate(strings: Strings): void {
+  for (const [name, table] of Object.entries(TABLES)) Object.assign(table, strings[name as keyof Strings]);
+}

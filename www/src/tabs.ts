@@ -11,7 +11,6 @@ import { Notice } from "./ui/notice";
 export interface Tab {
   /** The fragment of its URL. */
   id: keyof typeof TAB_NAMES;
-  label: string;
   View: ComponentType;
 }
 
@@ -53,4 +52,4 @@ const VIEWS: Record<Tab["id"], ComponentType> = {
   tts: later(() => import("./speech/tts").then((m) => m.TtsTab)),
 };
 
-export const TABS: readonly Tab[] = (Object.keys(TAB_NAMES) as Tab["id"][]).map((id) => ({ id, label: TAB_NAMES[id], View: VIEWS[id] }));
+export const TABS: readonly Tab[] = (Object.keys(TAB_NAMES) as Tab["id"][]).map((id) => ({ id, View: VIEWS[id] }));

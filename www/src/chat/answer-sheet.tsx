@@ -2,7 +2,7 @@
 
 import type { ModelInfo } from "jerboa";
 import { useId } from "preact/hooks";
-import { ANSWER } from "../strings";
+import { ANSWER, UI } from "../strings";
 import { Dialog } from "../ui/dialog";
 import { answers, type AnswerSettings, callsTools, DEFAULTS, schemaProblem, set, switchesThinking } from "./answer-store";
 import { TOOLS } from "./tools";
@@ -22,7 +22,7 @@ export function AnswerSheet({ open, onClose, info }: Props) {
       <Tools info={info} />
       <Thinking info={info} />
       <button type="button" class="secondary" onClick={() => (answers.value = DEFAULTS)}>
-        Reset
+        {UI.reset}
       </button>
     </Dialog>
   );
@@ -35,11 +35,11 @@ function Format() {
   return (
     <>
       <div class="field">
-        <label for={id}>Format</label>
+        <label for={id}>{ANSWER.format}</label>
         <select id={id} value={format} aria-describedby={`${id}-hint`} onChange={(e) => set("format", e.currentTarget.value as AnswerSettings["format"])}>
-          <option value="text">Text</option>
-          <option value="json_object">Any JSON object</option>
-          <option value="json_schema">JSON of a schema</option>
+          <option value="text">{ANSWER.formatText}</option>
+          <option value="json_object">{ANSWER.formatJson}</option>
+          <option value="json_schema">{ANSWER.formatSchema}</option>
         </select>
         <p id={`${id}-hint`} class="hint">
           {format === "text" ? ANSWER.text : ANSWER.json}
@@ -47,7 +47,7 @@ function Format() {
       </div>
       {format === "json_schema" && (
         <div class="field">
-          <label for={`${id}-schema`}>JSON schema</label>
+          <label for={`${id}-schema`}>{ANSWER.schema}</label>
           <textarea
             id={`${id}-schema`}
             class="code"
@@ -91,11 +91,11 @@ function Thinking({ info }: { info: ModelInfo | undefined }) {
   const known = info ? switchesThinking(info) : true;
   return (
     <div class="field">
-      <label for={id}>Thinking</label>
+      <label for={id}>{ANSWER.thinkingLabel}</label>
       <select id={id} value={answers.value.thinking} disabled={!known} aria-describedby={`${id}-hint`} onChange={(e) => set("thinking", e.currentTarget.value as AnswerSettings["thinking"])}>
-        <option value="default">Model's default</option>
-        <option value="on">Think first</option>
-        <option value="off">Answer at once</option>
+        <option value="default">{ANSWER.thinkingDefault}</option>
+        <option value="on">{ANSWER.thinkingOn}</option>
+        <option value="off">{ANSWER.thinkingOff}</option>
       </select>
       <p id={`${id}-hint`} class="hint">
         {known ? ANSWER.thinking : ANSWER.thinkingUnknown(info!.model)}

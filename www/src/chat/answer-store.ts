@@ -3,6 +3,7 @@
 import type { ChatCompletionCreateParams, ModelInfo } from "jerboa";
 import { stored } from "../prefs";
 import { TOOLS } from "./tools";
+import { ANSWER } from "../strings";
 
 export interface AnswerSettings {
   format: "text" | "json_object" | "json_schema";
@@ -44,9 +45,9 @@ export const switchesThinking = ({ reasoningControls = [] }: ModelInfo): boolean
 export function schemaProblem(text: string): string | undefined {
   try {
     const schema: unknown = JSON.parse(text);
-    return typeof schema === "object" && schema !== null && !Array.isArray(schema) ? undefined : "A schema is a JSON object.";
+    return typeof schema === "object" && schema !== null && !Array.isArray(schema) ? undefined : ANSWER.notObject;
   } catch (error) {
-    return `Not JSON: ${(error as Error).message}`;
+    return ANSWER.notJson((error as Error).message);
   }
 }
 

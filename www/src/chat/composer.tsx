@@ -7,7 +7,7 @@ import { signal, useSignal } from "@preact/signals";
 import type { Model } from "jerboa";
 import type { ComponentChildren, ComponentType, TargetedKeyboardEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { CHAT, COMPOSER } from "../strings";
+import { CHAT, COMPOSER, UI } from "../strings";
 import { announce } from "../ui/announce";
 import { Icon } from "../ui/icon";
 import { attach, AttachButton, Attached, type Attachment, takeAttachments } from "./attachments";
@@ -65,8 +65,8 @@ export function Composer({ ready, coming, busy, completion, meter, model, onSend
     event.preventDefault();
     send();
   };
-  const action = completion ? "Continue" : "Send";
-  const label = completion ? "Text to continue" : "Message";
+  const action = completion ? COMPOSER.continue : COMPOSER.send;
+  const label = completion ? COMPOSER.text : COMPOSER.message;
   return (
     <form
       class="composer"
@@ -94,7 +94,7 @@ export function Composer({ ready, coming, busy, completion, meter, model, onSend
         rows={1}
         dir="auto"
         aria-label={label}
-        placeholder={completion ? "Start writing…" : "Write a message…"}
+        placeholder={completion ? COMPOSER.startWriting : COMPOSER.write}
         enterkeyhint={touch.matches ? "enter" : "send"}
         value={draft}
         onInput={(e) => {
@@ -110,8 +110,8 @@ export function Composer({ ready, coming, busy, completion, meter, model, onSend
         <button
           type="button"
           class="send"
-          aria-label="Stop"
-          title="Stop (Esc)"
+          aria-label={UI.stop}
+          title={COMPOSER.stopHint}
           onClick={() => {
             onStop();
             field.current?.focus();

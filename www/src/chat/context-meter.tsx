@@ -4,6 +4,7 @@ import { useSignal, useSignalEffect } from "@preact/signals";
 import type { Model } from "jerboa";
 import { ANSWERS } from "../strings";
 import type { Conversation } from "./conversation";
+import { locale } from "../language";
 
 /** Share from which the meter warns. */
 const NEARLY_FULL = 0.85;
@@ -27,7 +28,7 @@ export function ContextMeter({ conversation, model }: { conversation: Conversati
   const limit = model.info.contextLength;
   if (used.value === 0 || !limit) return null;
   const share = Math.min(1, used.value / limit);
-  const text = ANSWERS.contextUsed(used.value.toLocaleString("en"), limit.toLocaleString("en"));
+  const text = ANSWERS.contextUsed(used.value.toLocaleString(locale()), limit.toLocaleString(locale()));
   return (
     <span class={share > NEARLY_FULL ? "context context-full" : "context"} role="meter" aria-label={ANSWERS.context} aria-valuemin={0} aria-valuemax={limit} aria-valuenow={Math.min(used.value, limit)} aria-valuetext={text} title={text}>
       <svg viewBox="0 0 20 20" aria-hidden="true">

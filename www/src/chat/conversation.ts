@@ -3,9 +3,8 @@
 import { computed, signal } from "@preact/signals";
 import type { ChatMessage, ChatStream, GenerationResult, ImagePart, Model, TextPart, ToolCall, ToolCallDelta } from "jerboa";
 import { asError } from "../errors";
-import { count } from "../format";
 import { recordRate } from "../model/decode-rate";
-import { CHAT } from "../strings";
+import { CHAT, DEVICE, MESSAGE } from "../strings";
 import { announce } from "../ui/announce";
 import { answerFields } from "./answer-store";
 import { acceptsImages, type Attachment } from "./attachments";
@@ -149,7 +148,7 @@ export class Conversation {
   asText(): string {
     const turns = this.turns.value;
     if (this.completion.value) return turns.map(({ role, text }) => (role === "user" ? text.value : `${text.value}\n\n`)).join("").trim();
-    return turns.map(({ role, text }) => `**${role === "user" ? "You" : "Model"}**\n\n${text.value}`).join("\n\n");
+    return turns.map(({ role, text }) => `**${role === "user" ? MESSAGE.you : DEVICE.model}**\n\n${text.value}`).join("\n\n");
   }
 
   /** The messages of the turns up to `end`, as the model gets them, with or without their images. */
@@ -229,7 +228,7 @@ export class Conversation {
       if (!model.info.hasChatTemplate) await complete(model, (history.at(-1)?.text.peek() ?? "") + begun, params, answer, controller.signal);
       else await chat(model, this.messages(history, acceptsImages(model)), params, answer, controller.signal);
       const stats = turn.stats.value;
-      announce(stats?.reason === "abort" ? "Stopped." : `The answer is complete, ${count(stats?.tokens ?? 0, "token")}.`);
+      announce(stats?.reason === "abort" ? MESSAGE.stoppedSentence : MESSAGE.complete(stats?.tokens ?? 0));
     } catch (thrown) {
       turn.error.value = asError(thrown);
     } finally {

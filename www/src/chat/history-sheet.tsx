@@ -9,6 +9,7 @@ import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import type { Conversation } from "./conversation";
 import { importConversations, open as opened, rename, saved, type SavedConversation, searchConversations } from "./history";
+import { locale } from "../language";
 
 interface Props {
   open: boolean;
@@ -76,7 +77,7 @@ function Entry({ entry: { id, name, turns, updated }, line, conversation, onClos
         </p>
       )}
       <div class="row">
-        <span class="grow hint">{`${turns.length} turns · ${new Date(updated).toLocaleDateString("en")}`}</span>
+        <span class="grow hint">{`${HISTORY.turns(turns.length)} · ${new Date(updated).toLocaleDateString(locale())}`}</span>
         <button
           type="button"
           class="quiet-button"

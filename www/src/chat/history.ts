@@ -2,6 +2,7 @@
 
 import { stored } from "../prefs";
 import { deleteImages } from "./image-store";
+import { VISION } from "../strings";
 
 /** A saved turn. */
 export interface SavedTurn {
@@ -143,5 +144,5 @@ export function forget(id: string): void {
 
 function nameOf(turns: SavedTurn[]): string {
   const line = turns.find(({ role }) => role === "user")?.text.trim().split("\n")[0] ?? "";
-  return line.length > 48 ? `${line.slice(0, 48).replace(/\s+\S*$/, "")}…` : line || "Conversation";
+  return line.length > 48 ? `${line.slice(0, 48).replace(/\s+\S*$/, "")}…` : line || VISION.conversation;
 }

@@ -3,16 +3,17 @@
 import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import type { TargetedKeyboardEvent, TargetedMouseEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { count, milliseconds, rate } from "../format";
+import { milliseconds, rate } from "../format";
 import { CopyButton, copyText } from "../ui/copy";
 import { Icon } from "../ui/icon";
 import { canRead, readAloud, reading, stopReading } from "../speech/read-aloud";
-import { ANSWERS, COMPOSER } from "../strings";
+import { ANSWERS, COMPOSER, LOAD, MESSAGE } from "../strings";
 import { Notice } from "../ui/notice";
 import { FileChip } from "./attachments";
 import { prose } from "./prose";
 import { splitThinking } from "./thinking";
 import type { Stats, Turn } from "./thread";
+import { locale } from "../language";
 
 interface Props {
   turn: Turn;
@@ -38,7 +39,7 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch, answer
   const begun = useComputed(() => turn.text.value !== "");
   const { stats, error } = turn;
   return (
-    <article class="turn" aria-label={given ? "Continued text" : "Answer"} data-state={running ? "running" : "done"}>
+    <article class="turn" aria-label={given ? MESSAGE.continued : MESSAGE.answer} data-state={running ? "running" : "done"}>
       {given ? (
         <p class="continued" dir="auto">
           <span class="given">{given.text}</span>
@@ -47,29 +48,29 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch, answer
       ) : (
         <Answer turn={turn} />
       )}
-      {running && !begun.value && <span class="waiting" role="img" aria-label="Processing the prompt" />}
+      {running && !begun.value && <span class="waiting" role="img" aria-label={MESSAGE.waiting} />}
       {error.value && <Notice error={error.value} />}
       {!running && (
         <footer class="turn-foot">
           {answers.length > 1 && <Pager turn={turn} answers={answers} onShow={onShow} />}
-          {begun.value && <CopyButton small label="Copy this answer" text={() => (given?.text.value ?? "") + turn.text.value} />}
+          {begun.value && <CopyButton small label={MESSAGE.copy} text={() => (given?.text.value ?? "") + turn.text.value} />}
           {begun.value && !given && canRead.value && <ReadButton turn={turn} />}
           {onAgain && (
             <button type="button" class="quiet-button" onClick={onAgain}>
               <Icon name="again" />
-              <span>Regenerate</span>
+              <span>{MESSAGE.again}</span>
             </button>
           )}
           {onMore && (turn.cut.value || stats.value?.reason === "length" || stats.value?.reason === "abort") && (
             <button type="button" class="quiet-button" onClick={onMore}>
               <Icon name="more" />
-              <span>Continue</span>
+              <span>{COMPOSER.continue}</span>
             </button>
           )}
           {onBranch && (
             <button type="button" class="quiet-button" onClick={onBranch}>
               <Icon name="branch" />
-              <span>Branch</span>
+              <span>{MESSAGE.branch}</span>
             </button>
           )}
           {turn.cut.value && <span class="cut">{ANSWERS.cut}</span>}
@@ -130,13 +131,13 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
   if (editing.value) {
     return (
       <div class="turn user-edit">
-        <textarea ref={field} rows={2} dir="auto" aria-label="Your message" defaultValue={turn.text.peek()} onKeyDown={key} />
+        <textarea ref={field} rows={2} dir="auto" aria-label={MESSAGE.own} defaultValue={turn.text.peek()} onKeyDown={key} />
         <div class="row">
           <button type="button" class="primary" onClick={done}>
-            Send again
+            {MESSAGE.sendAgain}
           </button>
           <button type="button" class="secondary" onClick={() => (editing.value = false)}>
-            Cancel
+            {LOAD.cancel}
           </button>
         </div>
       </div>
@@ -144,7 +145,7 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
   }
   return (
     <div class="turn user">
-      <span class="unseen">You: </span>
+      <span class="unseen">{`${MESSAGE.you}: `}</span>
       {turn.files.length > 0 && (
         <ul class="chips" aria-label={COMPOSER.attachments}>
           {turn.files.map((file, i) => (
@@ -162,7 +163,7 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
         </details>
       )}
       {onEdit && (
-        <button type="button" class="user-tool" aria-label="Edit this message" title="Edit" onClick={() => (editing.value = true)}>
+        <button type="button" class="user-tool" aria-label={MESSAGE.edit} title={MESSAGE.edit} onClick={() => (editing.value = true)}>
           <Icon name="pencil" />
         </button>
       )}
@@ -209,24 +210,24 @@ function Answer({ turn }: { turn: Turn }) {
     <>
       {thinking && (
         <details class="thinking">
-          <summary>{open && turn.running.value ? "Thinking…" : "Thoughts"}</summary>
+          <summary>{open && turn.running.value ? MESSAGE.thinking : MESSAGE.thoughts}</summary>
           <div class="prose" dir="auto" dangerouslySetInnerHTML={{ __html: thinking }} />
         </details>
       )}
       {turn.steps.value.map((step) => (
         <details key={step.id} class="tool-step">
           <summary>
-            Called <code>{step.name}</code>
+            {MESSAGE.called} <code>{step.name}</code>
           </summary>
           <dl class="table">
             <div>
-              <dt>Arguments</dt>
+              <dt>{MESSAGE.arguments}</dt>
               <dd>
                 <code>{step.given}</code>
               </dd>
             </div>
             <div>
-              <dt>Result</dt>
+              <dt>{MESSAGE.result}</dt>
               <dd>{step.result}</dd>
             </div>
           </dl>
@@ -258,19 +259,19 @@ function asCode(text: string): string {
   return `\`\`\`json\n${shown}\n\`\`\``;
 }
 
-const REASONS: Partial<Record<Stats["reason"], string>> = { abort: "stopped", length: "reached the limit" };
+const reasonOf = (reason: Stats["reason"]): string => (reason === "abort" ? MESSAGE.stopped : reason === "length" ? MESSAGE.limit : "");
 
 /** Shows decode throughput; the other statistics on demand. */
 function Numbers({ stats }: { stats: Stats }) {
   const { tokens, thoughtTokens, tokensPerSecond, firstTokenMs, promptTokens, cachedTokens, reason } = stats;
-  const first = tokensPerSecond === undefined ? count(tokens, "token") : `${rate(tokensPerSecond)} tokens/s`;
-  const parts = tokensPerSecond === undefined ? [] : [count(tokens, "token")];
-  if (thoughtTokens > 0) parts.push(`${thoughtTokens.toLocaleString("en")} of them thinking`);
-  if (firstTokenMs > 0) parts.push(`first token after ${milliseconds(firstTokenMs)}`);
-  if (promptTokens > 0) parts.push(`prompt ${promptTokens.toLocaleString("en")}${cachedTokens > 0 ? `, ${cachedTokens.toLocaleString("en")} cached` : ""}`);
+  const first = tokensPerSecond === undefined ? MESSAGE.tokens(tokens) : MESSAGE.rate(rate(tokensPerSecond));
+  const parts = tokensPerSecond === undefined ? [] : [MESSAGE.tokens(tokens)];
+  if (thoughtTokens > 0) parts.push(MESSAGE.ofThinking(thoughtTokens.toLocaleString(locale())));
+  if (firstTokenMs > 0) parts.push(MESSAGE.firstAfter(milliseconds(firstTokenMs)));
+  if (promptTokens > 0) parts.push(MESSAGE.prompt(promptTokens.toLocaleString(locale()), cachedTokens > 0 ? cachedTokens.toLocaleString(locale()) : ""));
   return (
     <details class="numbers">
-      <summary>{[first, REASONS[reason]].filter(Boolean).join(" · ")}</summary>
+      <summary>{[first, reasonOf(reason)].filter(Boolean).join(" · ")}</summary>
       <span>{parts.join(" · ")}</span>
     </details>
   );

@@ -2,7 +2,7 @@
 
 import { useId } from "preact/hooks";
 import { Dialog } from "../ui/dialog";
-import { CHAT, SETTINGS } from "../strings";
+import { CHAT, SETTINGS, UI } from "../strings";
 import type { Conversation } from "./conversation";
 import { DEFAULTS, set, settings, type Settings } from "./settings-store";
 
@@ -15,7 +15,7 @@ interface Props {
 
 export function SettingsSheet({ open, onClose, completion, conversation }: Props) {
   return (
-    <Dialog open={open} title="Settings" onClose={onClose} side>
+    <Dialog open={open} title={SETTINGS.title} onClose={onClose} side>
       <p class="hint">{CHAT.contextHint}</p>
       {!completion && (
         <>
@@ -24,16 +24,16 @@ export function SettingsSheet({ open, onClose, completion, conversation }: Props
         </>
       )}
       <div class="fields fields-two">
-        <Numeric name="temperature" label="Temperature" min={0} max={2} step={0.05} hint="0 always selects the most likely token" />
-        <Numeric name="maxTokens" label="Max tokens" min={1} step={1} hint="per answer" />
-        <Numeric name="topP" label="Top-p" min={0} max={1} step={0.01} hint="sample from the top tokens up to this probability" />
-        <Numeric name="topK" label="Top-k" min={0} step={1} hint="sample from the k most likely tokens" />
-        <Numeric name="minP" label="Min-p" min={0} max={1} step={0.01} hint="drop tokens below this share of the best" />
-        <Numeric name="seed" label="Seed" min={0} step={1} hint="same seed, same answer" />
+        <Numeric name="temperature" label={SETTINGS.temperature} min={0} max={2} step={0.05} hint={SETTINGS.temperatureHint} />
+        <Numeric name="maxTokens" label={SETTINGS.maxTokens} min={1} step={1} hint={SETTINGS.maxTokensHint} />
+        <Numeric name="topP" label="Top-p" min={0} max={1} step={0.01} hint={SETTINGS.topPHint} />
+        <Numeric name="topK" label="Top-k" min={0} step={1} hint={SETTINGS.topKHint} />
+        <Numeric name="minP" label="Min-p" min={0} max={1} step={0.01} hint={SETTINGS.minPHint} />
+        <Numeric name="seed" label={SETTINGS.seed} min={0} step={1} hint={SETTINGS.seedHint} />
       </div>
       <Overflow completion={completion} />
       <button type="button" class="secondary" onClick={() => (settings.value = DEFAULTS)}>
-        Reset
+        {UI.reset}
       </button>
     </Dialog>
   );
@@ -89,7 +89,7 @@ function Numeric({ name, label, min, max, step, hint }: NumericProps) {
         min={min}
         max={max}
         step={step}
-        placeholder={name === "seed" ? "random" : "default"}
+        placeholder={name === "seed" ? SETTINGS.random : SETTINGS.default}
         aria-describedby={`${id}-hint`}
         value={settings.value[name]}
         onChange={(e) => change(e.currentTarget)}
@@ -105,11 +105,11 @@ function Overflow({ completion }: { completion: boolean }) {
   const id = useId();
   return (
     <div class="field">
-      <label for={id}>When the context is full</label>
+      <label for={id}>{SETTINGS.overflow}</label>
       <select id={id} value={settings.value.overflow} onChange={(e) => set("overflow", e.currentTarget.value as Settings["overflow"])}>
-        {!completion && <option value="truncate">drop the oldest turns</option>}
-        <option value={completion && settings.value.overflow === "truncate" ? "truncate" : "rolling"}>drop the oldest text</option>
-        <option value="error">stop with a message</option>
+        {!completion && <option value="truncate">{SETTINGS.dropTurns}</option>}
+        <option value={completion && settings.value.overflow === "truncate" ? "truncate" : "rolling"}>{SETTINGS.dropText}</option>
+        <option value="error">{SETTINGS.stopWithMessage}</option>
       </select>
     </div>
   );

@@ -22,6 +22,8 @@ import { HistorySheet } from "./history-sheet";
 import { Message } from "./message";
 import { SettingsSheet } from "./settings";
 import { NotForText, Welcome } from "./welcome";
+import { ANSWER, CHAT, HISTORY, HUB, LOAD, PICKER, SETTINGS, TOOLBAR, VISION } from "../strings";
+import { locale } from "../language";
 
 // Outside the component: switching tabs keeps the model and the conversation.
 const slot = new ModelSlot("chat");
@@ -49,17 +51,17 @@ export function ChatTab() {
 
   return (
     <div class="chat">
-      <div class="toolbar" role="toolbar" aria-label="Model and conversation">
+      <div class="toolbar" role="toolbar" aria-label={TOOLBAR.label}>
         <ModelButton onClick={() => choose(false)} />
         <span class="grow" />
         {conversation.turns.value.length > 0 && (
           <>
-            <CopyButton label="Copy the conversation" text={() => conversation.asText()} />
+            <CopyButton label={TOOLBAR.copy} text={() => conversation.asText()} />
             <button
               type="button"
               class="icon-button"
-              aria-label="New conversation"
-              title="New conversation"
+              aria-label={HISTORY.fresh}
+              title={HISTORY.fresh}
               onClick={() => {
                 conversation.clear();
                 refocus(".composer textarea");
@@ -69,16 +71,16 @@ export function ChatTab() {
             </button>
           </>
         )}
-        <button type="button" class="icon-button" aria-label="Conversations" title="Conversations" onClick={() => (sheet.value = "history")}>
+        <button type="button" class="icon-button" aria-label={HISTORY.title} title={HISTORY.title} onClick={() => (sheet.value = "history")}>
           <Icon name="list" />
         </button>
-        <button type="button" class="icon-button" aria-label="Answers" title="Answers: format, tools, thinking" onClick={() => (sheet.value = "answers")}>
+        <button type="button" class="icon-button" aria-label={ANSWER.title} title={TOOLBAR.answers} onClick={() => (sheet.value = "answers")}>
           <Icon name="braces" />
         </button>
-        <button type="button" class="icon-button" aria-label="Settings" title="Settings" onClick={() => (sheet.value = "settings")}>
+        <button type="button" class="icon-button" aria-label={SETTINGS.title} title={SETTINGS.title} onClick={() => (sheet.value = "settings")}>
           <Icon name="sliders" />
         </button>
-        <button type="button" class="icon-button" aria-label="This device" title="This device" onClick={() => (sheet.value = "device")}>
+        <button type="button" class="icon-button" aria-label={TOOLBAR.device} title={TOOLBAR.device} onClick={() => (sheet.value = "device")}>
           <Icon name="chip" />
         </button>
       </div>
@@ -95,7 +97,7 @@ export function ChatTab() {
       />
       <Picker
         slot={slot}
-        bundled={{ wanted: BUNDLED_CHAT, note: "Built into this page, works offline. Continues short children's stories.", size: "1 MB" }}
+        bundled={{ wanted: BUNDLED_CHAT, note: CHAT.bundledNote, size: "1 MB" }}
         suggestions={CHAT_SUGGESTIONS}
         task="text-generation"
         open={sheet.value === "model" || sheet.value === "token"}
@@ -112,7 +114,7 @@ export function ChatTab() {
 
 function ModelButton({ onClick }: { onClick: () => void }) {
   const ready = slot.current.value;
-  const name = ready?.wanted.label ?? slot.pending.value?.wanted.label ?? "Choose a model";
+  const name = ready?.wanted.label ?? slot.pending.value?.wanted.label ?? PICKER.title;
   return (
     <button type="button" class="model-button" aria-haspopup="dialog" onClick={onClick}>
       <span class="model-name">{name}</span>
@@ -123,8 +125,8 @@ function ModelButton({ onClick }: { onClick: () => void }) {
 }
 
 function facts({ info }: Model, fromCache: boolean): string {
-  const parts = [info.parameters ? `${parameters(info.parameters)} parameters` : info.architecture, bytes(info.bytes?.weights ?? 0), `context ${info.contextLength.toLocaleString("en")}`];
-  if (fromCache) parts.push("from this device");
+  const parts = [info.parameters ? HUB.parameters(parameters(info.parameters)) : info.architecture, bytes(info.bytes?.weights ?? 0), TOOLBAR.context(info.contextLength.toLocaleString(locale()))];
+  if (fromCache) parts.push(LOAD.fromDevice);
   return parts.join(" · ");
 }
 
@@ -197,10 +199,10 @@ function Log({ above, model }: { above: ComponentChildren; model: Model | undefi
     top.current = box.scrollTop;
   };
   return (
-    <div class="stage" ref={ref} onScroll={scrolled} tabIndex={0} role="group" aria-label="Conversation">
+    <div class="stage" ref={ref} onScroll={scrolled} tabIndex={0} role="group" aria-label={VISION.conversation}>
       {above}
-      <h1 class="unseen">Conversation</h1>
-      <div class="log" ref={log} role="log" aria-label="Turns" aria-live="polite" aria-busy={conversation.busy.value}>
+      <h1 class="unseen">{VISION.conversation}</h1>
+      <div class="log" ref={log} role="log" aria-label={TOOLBAR.turns} aria-live="polite" aria-busy={conversation.busy.value}>
         {turns.map((turn, i) => (completion && turn.role === "user" ? null : (
           <Message
             key={turn.id}
@@ -216,7 +218,7 @@ function Log({ above, model }: { above: ComponentChildren; model: Model | undefi
         )))}
       </div>
       {!atEnd.value && (
-        <button type="button" class="to-end icon-button" aria-label="To the end of the conversation" onClick={toEnd}>
+        <button type="button" class="to-end icon-button" aria-label={TOOLBAR.toEnd} onClick={toEnd}>
           <Icon name="down" />
         </button>
       )}

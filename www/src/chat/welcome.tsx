@@ -6,7 +6,7 @@ import { bytes } from "../format";
 import { BUNDLED_CHAT, FIRST_CHAT, requestOf } from "../model/catalog";
 import type { ModelSlot } from "../model/model-store";
 import { PendingStage } from "../model/status";
-import { ALSO, APP, CHAT, LINKS } from "../strings";
+import { ALSO, APP, CHAT, LINKS, LINK_LABELS, LOAD, NOTES } from "../strings";
 import { gpu } from "../webgpu";
 import { Notice } from "../ui/notice";
 
@@ -78,7 +78,7 @@ function First({ slot, choose, title }: { slot: ModelSlot; choose: () => void; t
   const { name, note, bytes: size, memory, licence } = FIRST_CHAT;
   return (
     <section class="panel offer">
-      <h2>{title ?? `${name}: ${note.toLowerCase()}`}</h2>
+      <h2>{title ?? `${name}: ${NOTES[note] ?? note.toLowerCase()}`}</h2>
       <p>{CHAT.first(bytes(size), bytes(memory), licence)}</p>
       <div class="starters">
         <button type="button" class="primary" onClick={() => void slot.load(requestOf(FIRST_CHAT))}>
@@ -94,7 +94,7 @@ function First({ slot, choose, title }: { slot: ModelSlot; choose: () => void; t
 
 function Starters({ texts, send }: { texts: readonly string[]; send: (text: string) => void }) {
   return (
-    <ul class="starters" aria-label="Examples">
+    <ul class="starters" aria-label={CHAT.examples}>
       {texts.map((text) => (
         <li key={text}>
           <button type="button" onClick={() => send(text)}>
@@ -124,7 +124,7 @@ function Also() {
       <ul class="also-links">
         {LINKS.map(({ label, href }) => (
           <li key={href}>
-            <a href={href}>{label}</a>
+            <a href={href}>{LINK_LABELS[label]}</a>
           </li>
         ))}
       </ul>
@@ -141,7 +141,7 @@ export function NotForText({ model, reads, choose }: { model: Model; reads: bool
       actions={
         <>
           <button type="button" class="primary" onClick={choose}>
-            Choose another model
+            {LOAD.other}
           </button>
           {task === "embed" && (
             <a class="secondary" href="#embedding">

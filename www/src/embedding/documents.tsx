@@ -3,14 +3,14 @@
 import { useSignal } from "@preact/signals";
 import type { TargetedDragEvent, TargetedEvent, TargetedSubmitEvent } from "preact";
 import { useId } from "preact/hooks";
-import { count } from "../format";
 import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { EXAMPLES } from "./examples";
 import type { Library } from "./library";
+import { COMPOSER, EMBEDDING } from "../strings";
 
 /** The used control may have disappeared. */
-const settle = (): void => refocus(".search input:not(:disabled)", "[aria-label='Documents'] textarea");
+const settle = (): void => refocus(".search input:not(:disabled)", ".desk-side textarea");
 
 /** Maximum file size in bytes. */
 const LARGEST = 4e6;
@@ -23,10 +23,10 @@ export function Documents({ library }: { library: Library }) {
 
   const take = async (files: readonly File[]): Promise<void> => {
     const large = files.filter(({ size }) => size > LARGEST).map(({ name }) => name);
-    problem.value = large.length ? `${large.join(", ")}: larger than 4 MB, skipped.` : "";
+    problem.value = large.length ? COMPOSER.tooLarge(large.join(", ")) : "";
     const texts = await Promise.all(files.filter(({ size }) => size <= LARGEST).map(async (file) => ({ id: file.name, text: await file.text() })));
     const readable = texts.filter(({ text }) => !text.includes("\u0000"));
-    if (readable.length < texts.length) problem.value += " Only text files can be read.";
+    if (readable.length < texts.length) problem.value += ` ${EMBEDDING.onlyText}`;
     await library.add(readable);
   };
   const drop = (event: TargetedDragEvent<HTMLElement>): void => {
@@ -49,16 +49,16 @@ export function Documents({ library }: { library: Library }) {
   return (
     <section
       class={over.value ? "panel panel-over" : "panel"}
-      aria-label="Documents"
+      aria-label={EMBEDDING.documents}
       onDragOver={dragged}
       onDragLeave={() => (over.value = false)}
       onDrop={drop}
     >
       <div class="panel-head">
-        <h2>Documents</h2>
+        <h2>{EMBEDDING.documents}</h2>
         {documents.length > 0 && (
           <button type="button" class="quiet-button" disabled={busy} onClick={() => void library.clear().then(settle)}>
-            Remove all
+            {EMBEDDING.removeAll}
           </button>
         )}
       </div>
@@ -66,22 +66,22 @@ export function Documents({ library }: { library: Library }) {
       <div class="row">
         <label class="file-button grow">
           <Icon name="file" />
-          Drop or open text files
+          {EMBEDDING.openFiles}
           <input type="file" multiple accept="text/*,.md,.txt,.csv,.json,.html,.rs,.js,.ts,.py" disabled={busy} onChange={pick} />
         </label>
       </div>
       {problem.value && <p class="hint" role="alert">{problem}</p>}
       {documents.length === 0 ? (
         <button type="button" class="secondary" disabled={busy} onClick={() => void library.add([...EXAMPLES]).then(settle)}>
-          Add {EXAMPLES.length} example notes
+          {EMBEDDING.addExamples(EXAMPLES.length)}
         </button>
       ) : (
         <ul class="documents">
           {documents.map(({ id, passages }) => (
             <li key={id}>
               <span class="grow document-name" dir="auto">{id}</span>
-              <span class="muted">{count(passages, "passage")}</span>
-              <button type="button" class="icon-button" aria-label={`Remove ${id}`} disabled={busy} onClick={() => void library.remove(id).then(settle)}>
+              <span class="muted">{EMBEDDING.passages(passages)}</span>
+              <button type="button" class="icon-button" aria-label={COMPOSER.remove(id)} disabled={busy} onClick={() => void library.remove(id).then(settle)}>
                 <Icon name="trash" />
               </button>
             </li>
@@ -105,12 +105,12 @@ function Paste({ library, busy }: { library: Library; busy: boolean }) {
   return (
     <form class="group" onSubmit={submit}>
       <label class="unseen" for={id}>
-        Text of a document
+        {EMBEDDING.textLabel}
       </label>
-      <textarea id={id} rows={3} dir="auto" placeholder="Paste text…" value={text} onInput={(e) => (text.value = e.currentTarget.value)} />
+      <textarea id={id} rows={3} dir="auto" placeholder={EMBEDDING.paste} value={text} onInput={(e) => (text.value = e.currentTarget.value)} />
       {text.value.trim() && (
         <button type="submit" class="secondary" disabled={busy}>
-          Add this text
+          {EMBEDDING.addText}
         </button>
       )}
     </form>

@@ -4,8 +4,8 @@ import { computed, signal } from "@preact/signals";
 import type { JerboaError, Model } from "jerboa";
 import { createMemory, indexedDbStore, type SearchHit, type Memory, type MemoryRecord } from "jerboa/memory";
 import { asError } from "../errors";
-import { count } from "../format";
 import { announce } from "../ui/announce";
+import { EMBEDDING } from "../strings";
 
 /** A document with its number of passages. */
 export interface DocumentSummary {
@@ -51,7 +51,7 @@ export class Library {
   async open(model: Model): Promise<void> {
     await this.close();
     this.#model = model;
-    await this.#run("Reading the documents", async () => {
+    await this.#run(EMBEDDING.opening, async () => {
       this.#memory = await createMemory({ model, store: indexedDbStore(STORE), onModelChange: "reembed", chunk: { maxTokens: 120, overlap: 20 } });
       await this.#refresh();
       this.ready.value = true;
@@ -72,16 +72,16 @@ export class Library {
     const memory = this.#memory;
     const some = documents.filter(({ text }) => text.trim());
     if (!memory || some.length === 0) return;
-    await this.#run("Reading", async (signal, report) => {
+    await this.#run(EMBEDDING.reading, async (signal, report) => {
       const { records } = await memory.add(some, { signal, onProgress: report });
       await this.#refresh();
-      announce(`${count(records, "passage")} added.`);
+      announce(EMBEDDING.added(records));
     });
     await this.#again();
   }
 
   async remove(document: string): Promise<void> {
-    await this.#run("Removing", async () => {
+    await this.#run(EMBEDDING.removing, async () => {
       await this.#memory?.delete({ document });
       await this.#refresh();
     });
@@ -90,7 +90,7 @@ export class Library {
 
   async clear(): Promise<void> {
     this.found.value = undefined;
-    await this.#run("Removing", async () => {
+    await this.#run(EMBEDDING.removing, async () => {
       await this.#memory?.clear();
       await this.#refresh();
     });
@@ -99,12 +99,12 @@ export class Library {
   async search(query: string): Promise<void> {
     const [memory, model] = [this.#memory, this.#model];
     if (!memory || !model || !query.trim()) return void (this.found.value = undefined);
-    await this.#run("Searching", async (signal) => {
+    await this.#run(EMBEDDING.searching, async (signal) => {
       const started = performance.now();
       const vector = await model.embed(query, { task: "query", signal });
       const hits = await memory.search(vector, { k: HITS, signal });
       this.found.value = { query, vector, hits, ms: performance.now() - started };
-      announce(`${count(hits.length, "passage")} found.`);
+      announce(EMBEDDING.found(hits.length));
     });
   }
 

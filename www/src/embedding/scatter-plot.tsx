@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Library } from "./library";
 import { project, type PlanePoint } from "./projection";
+import { EMBEDDING } from "../strings";
 
 const WIDTH = 640;
 const HEIGHT = 360;
@@ -35,8 +36,8 @@ export function Picture({ library }: { library: Library }) {
   const near = (id: string): boolean => (rank.get(id) ?? 99) < 3;
   const labelled = records.length <= 24;
   return (
-    <section class="panel" aria-label="Map">
-      <svg class="map" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${records.length} passages as points; near points are similar.`}>
+    <section class="panel" aria-label={EMBEDDING.map}>
+      <svg class="map" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={EMBEDDING.points(records.length)}>
         {records.map(({ id, document, text }, i) => {
           const { x, y } = at(layout.value!.places[i]!);
           const end = x > WIDTH * 0.8;
@@ -55,7 +56,7 @@ export function Picture({ library }: { library: Library }) {
         })}
         {layout.value.extra && <Asked {...at(layout.value.extra)} />}
       </svg>
-      <p class="hint">Each point is a passage, placed by the first two principal components of its vector{found ? "; the cross marks your question" : ""}.</p>
+      <p class="hint">{EMBEDDING.mapHint(found !== undefined)}</p>
     </section>
   );
 }

@@ -4,9 +4,9 @@ import { useSignal } from "@preact/signals";
 import type { TargetedSubmitEvent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { draft } from "../chat/history";
-import { count, milliseconds } from "../format";
+import { milliseconds } from "../format";
 import { Icon } from "../ui/icon";
-import { EMBEDDING } from "../strings";
+import { EMBEDDING, HUB, VISION } from "../strings";
 import { QUESTIONS } from "./examples";
 import type { Library } from "./library";
 
@@ -25,20 +25,20 @@ export function Search({ library }: { library: Library }) {
     if (ready) void library.search(query.value);
   };
   return (
-    <section class="panel" aria-label="Search">
+    <section class="panel" aria-label={HUB.search}>
       <form class="row search" role="search" onSubmit={submit}>
         <input
           type="search"
           class="grow"
-          aria-label="Question"
-          placeholder="Ask your notes…"
+          aria-label={VISION.question}
+          placeholder={EMBEDDING.placeholder}
           dir="auto"
           enterkeyhint="search"
           value={query}
           onInput={(e) => (query.value = e.currentTarget.value)}
         />
         <button type="submit" class="primary" disabled={!ready || !query.value.trim()}>
-          Search
+          {HUB.search}
         </button>
       </form>
       <Hits key={library.found.value?.query} library={library} />
@@ -88,21 +88,21 @@ function Hits({ library }: { library: Library }) {
     <>
       <div class="panel-head">
         <p class="hint">
-          {`${found.hits.length < library.records.value.length ? `The nearest ${count(found.hits.length, "passage")} of ${library.records.value.length.toLocaleString("en")}` : "All passages, nearest first"}, in ${milliseconds(found.ms)}`}
+          {EMBEDDING.nearest(found.hits.length, library.records.value.length, milliseconds(found.ms))}
         </p>
         {found.hits.length > 0 && (
           <button type="button" class="quiet-button" onClick={() => void toChat()}>
             <Icon name="send" />
-            Ask about these in Chat
+            {EMBEDDING.toChat}
           </button>
         )}
       </div>
-      <ol ref={list} class="hits" aria-label={`Passages for: ${found.query}`}>
+      <ol ref={list} class="hits" aria-label={EMBEDDING.passagesFor(found.query)}>
         {shown.map(({ id, document, text, score }) => (
           <li key={id} class="hit">
             <div class="hit-head">
               <strong dir="auto">{document}</strong>
-              <span class="score" title="Cosine similarity">
+              <span class="score" title={EMBEDDING.cosine}>
                 {score.toFixed(3)}
               </span>
             </div>
@@ -115,7 +115,7 @@ function Hits({ library }: { library: Library }) {
       </ol>
       {shown.length < found.hits.length && (
         <button type="button" class="secondary" onClick={() => (all.value = true)}>
-          Show {found.hits.length - shown.length} more
+          {EMBEDDING.more(found.hits.length - shown.length)}
         </button>
       )}
     </>

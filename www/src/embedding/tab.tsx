@@ -6,7 +6,7 @@ import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { EMBEDDING_SUGGESTIONS, BUNDLED_ENCODER, MINILM } from "../model/catalog";
 import { ModelStage } from "../model/stage";
-import { EMBEDDING } from "../strings";
+import { EMBEDDING, HUB, LOAD, TAB_NAMES, UI } from "../strings";
 import { Notice } from "../ui/notice";
 import { Documents } from "./documents";
 import { Library } from "./library";
@@ -32,8 +32,8 @@ export function EmbeddingTab() {
   return (
     <ModelStage
       slot={embeddingSlot}
-      title="Embedding"
-      bundled={{ wanted: BUNDLED_ENCODER, note: "Built into this page, works offline. Matches shared words, not meaning.", size: "4 MB" }}
+      title={TAB_NAMES.embedding}
+      bundled={{ wanted: BUNDLED_ENCODER, note: EMBEDDING.bundledNote, size: "4 MB" }}
       suggestions={EMBEDDING_SUGGESTIONS}
       hubTask="sentence-similarity"
       facts={facts}
@@ -44,8 +44,8 @@ export function EmbeddingTab() {
 }
 
 function facts({ info }: Model, fromCache: boolean): string {
-  const parts = [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), info.dimensions ? `${info.dimensions} dimensions` : "", `texts up to ${info.contextLength} tokens`].filter(Boolean);
-  if (fromCache) parts.push("from this device");
+  const parts = [HUB.parameters(parameters(info.parameters)), bytes(info.bytes.weights), info.dimensions ? EMBEDDING.dimensions(info.dimensions) : "", EMBEDDING.upTo(info.contextLength)].filter(Boolean);
+  if (fromCache) parts.push(LOAD.fromDevice);
   return parts.join(" · ");
 }
 
@@ -56,7 +56,7 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
         title={EMBEDDING.wrongTask(model.info.model)}
         actions={
           <button type="button" class="primary" onClick={choose}>
-            Choose another model
+            {LOAD.other}
           </button>
         }
       >
@@ -84,9 +84,9 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
 function Plain() {
   return (
     <p class="hint plain">
-      The small built-in encoder finds texts that <em>share words</em>. all-MiniLM-L6-v2 searches by meaning:{" "}
+      {EMBEDDING.plain}{" "}
       <button type="button" class="link" onClick={() => void embeddingSlot.load(MINILM)}>
-        download it (91 MB)
+        {EMBEDDING.download}
       </button>
       .
     </p>
@@ -95,17 +95,17 @@ function Plain() {
 
 function Working() {
   const work = library.work.value;
-  if (!work || work.what === "Searching") return null;
+  if (!work || work.what === EMBEDDING.searching) return null;
   const share = work.total ? work.done / work.total : undefined;
   return (
     <section class="panel working" aria-label={work.what}>
       <div class="row">
         <span class="grow">
           {work.what}
-          {work.total > 0 && <span class="muted">{` ${work.done} of ${work.total} passages`}</span>}
+          {work.total > 0 && <span class="muted">{` ${EMBEDDING.progress(work.done, work.total)}`}</span>}
         </span>
         <button type="button" class="quiet-button" onClick={() => library.stop()}>
-          Stop
+          {UI.stop}
         </button>
       </div>
       <div class={share === undefined ? "bar bar-open" : "bar"} role="progressbar" aria-label={work.what} aria-valuenow={share === undefined ? undefined : Math.round(share * 100)}>

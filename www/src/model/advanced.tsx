@@ -3,6 +3,7 @@
 import { signal, type Signal } from "@preact/signals";
 import { useId } from "preact/hooks";
 import type { LoadRequest } from "./model-store";
+import { ADVANCED } from "../strings";
 
 const token = signal("");
 const revision = signal("");
@@ -28,15 +29,15 @@ export function advancedOptions(): LoadRequest["options"] {
 export function Advanced({ open }: { open: boolean }) {
   return (
     <details class="fold" open={open}>
-      <summary>Advanced</summary>
+      <summary>{ADVANCED.title}</summary>
       <div class="fields">
-        <Text label="Access token" value={token} type="password" focus={open} placeholder="hf_…" hint="For gated and private models. Not stored." />
-        <Text label="Revision" value={revision} placeholder="main" />
-        <Text label="Endpoint" value={endpoint} type="url" placeholder="https://huggingface.co" />
-        <Text label="Context length" value={maxContext} type="number" placeholder="model default, up to 4,096" />
-        <Choice label="Weights" value={weights} names={["auto", "f32", "f16", "q8", "q4"]} />
-        <Choice label="Embeddings" value={embeddingWeights} names={["auto", "f32", "f16", "q8", "q4"]} />
-        <Choice label="KV cache" value={kv} names={["auto", "f32", "f16", "packed", "int8"]} />
+        <Text label={ADVANCED.token} value={token} type="password" focus={open} placeholder="hf_…" hint={ADVANCED.tokenHint} />
+        <Text label={ADVANCED.revision} value={revision} placeholder="main" />
+        <Text label={ADVANCED.endpoint} value={endpoint} type="url" placeholder="https://huggingface.co" />
+        <Text label={ADVANCED.context} value={maxContext} type="number" placeholder={ADVANCED.contextDefault} />
+        <Choice label={ADVANCED.weights} value={weights} names={["auto", "f32", "f16", "q8", "q4"]} />
+        <Choice label={ADVANCED.embeddings} value={embeddingWeights} names={["auto", "f32", "f16", "q8", "q4"]} />
+        <Choice label={ADVANCED.kv} value={kv} names={["auto", "f32", "f16", "packed", "int8"]} />
       </div>
     </details>
   );

@@ -6,10 +6,12 @@ import { useEffect } from "preact/hooks";
 import { bytes } from "../format";
 import { CopyButton } from "../ui/copy";
 import { Dialog } from "../ui/dialog";
+import { DEVICE, TOOLBAR } from "../strings";
+import { locale } from "../language";
 
 export function DeviceSheet({ open, onClose, model }: { open: boolean; onClose: () => void; model: Model | undefined }) {
   return (
-    <Dialog open={open} title="This device" onClose={onClose} side>
+    <Dialog open={open} title={TOOLBAR.device} onClose={onClose} side>
       <Report model={model} />
     </Dialog>
   );
@@ -29,7 +31,7 @@ function Report({ model }: { model: Model | undefined }) {
     <>
       {model && (
         <section class="group">
-          <h3>Model</h3>
+          <h3>{DEVICE.model}</h3>
           <Table value={modelRows(model)} />
         </section>
       )}
@@ -40,9 +42,9 @@ function Report({ model }: { model: Model | undefined }) {
       ))}
       <section class="group">
         <h3>GPU</h3>
-        {problem.value ? <p role="alert">{problem}</p> : report.value ? <Table value={deviceRows(report.value)} /> : <p class="muted">Querying the device…</p>}
+        {problem.value ? <p role="alert">{problem}</p> : report.value ? <Table value={deviceRows(report.value)} /> : <p class="muted">{DEVICE.querying}</p>}
       </section>
-      <CopyButton small label="Copy the report" text={() => JSON.stringify(all(), null, 2)} />
+      <CopyButton small label={DEVICE.copy} text={() => JSON.stringify(all(), null, 2)} />
     </>
   );
 }
@@ -60,7 +62,7 @@ function deviceRows(report: DeviceReport): Record<string, unknown> {
     subgroups: report.subgroups ? (least === most ? `of ${least}` : `of ${least} to ${most}`) : report.subgroups,
     "memory for models (estimate)": size("memory"),
     "largest buffer": size("max_buffer_size"),
-    "workgroup memory": size("max_workgroup_storage"),
+    "workgroup memory": number("max_workgroup_storage") && `${number("max_workgroup_storage")! / 1024} KiB`,
     "Safari's implementation": report["webkit"] ? "yes" : undefined,
     engine: report.engine,
   };
@@ -99,7 +101,7 @@ function cell(entry: unknown) {
   if (Array.isArray(entry)) return entry.length === 0 ? "none" : entry.every((e) => typeof e !== "object") ? entry.join(", ") : JSON.stringify(entry);
   if (typeof entry === "object" && entry !== null) return <Table value={entry as Record<string, unknown>} />;
   if (typeof entry === "boolean") return entry ? "yes" : "no";
-  return typeof entry === "number" ? entry.toLocaleString("en") : String(entry);
+  return typeof entry === "number" ? entry.toLocaleString(locale()) : String(entry);
 }
 
 /** Splits camelCase and snake_case into words. */

@@ -8,6 +8,7 @@ import { announce } from "../ui/announce";
 import { modelMemory } from "./device-memory";
 import { type GgufFile, ggufFiles, type HubAddress, type HubModel, memoryFor, requestFor, searchHub } from "./hub-search";
 import type { LoadRequest } from "./model-store";
+import { locale } from "../language";
 
 interface Props {
   query: string;
@@ -63,7 +64,7 @@ function Result({ model, pick, open }: { model: HubModel; pick: () => void; open
 }
 
 function facts({ quantized, parameters: count, downloads, licence, gguf, gated }: HubModel): string[] {
-  const words = [gguf ? "GGUF" : quantized ? HUB.quantized : "", count ? HUB.parameters(parameters(count)) : "", licence ?? HUB.noLicence, gated ? HUB.gated : "", HUB.downloads(downloads.toLocaleString("en"))];
+  const words = [gguf ? "GGUF" : quantized ? HUB.quantized : "", count ? HUB.parameters(parameters(count)) : "", licence ?? HUB.noLicence, gated ? HUB.gated : "", HUB.downloads(downloads.toLocaleString(locale()))];
   return words.filter(Boolean);
 }
 

@@ -4,7 +4,7 @@ import { computed, effect, signal, type Signal } from "@preact/signals";
 import { loadModel, type JerboaError, type LoadOptions, type LoadProgress, type Model } from "jerboa";
 import { asError } from "../errors";
 import { stored } from "../prefs";
-import { IN_USE } from "../strings";
+import { IN_USE, LOAD } from "../strings";
 import { announce } from "../ui/announce";
 import { refreshCached } from "./cached";
 
@@ -92,7 +92,7 @@ export class ModelSlot {
     const controller = new AbortController();
     this.#loading = controller;
     this.pending.value = { wanted };
-    announce(`Loading ${wanted.label}.`);
+    announce(LOAD.begins(wanted.label));
     try {
       const ready = await this.#fetch(wanted, controller.signal).catch(async (thrown: unknown) => {
         if (!RETRY_AFTER_UNLOAD.has(asError(thrown).code) || !this.current.peek() || controller.signal.aborted) throw thrown;
@@ -105,7 +105,7 @@ export class ModelSlot {
       this.pending.value = undefined;
       const { token: _, ...options } = wanted.options;
       this.lastRequest.value = typeof wanted.source === "string" ? { ...wanted, options } : null;
-      announce(`${wanted.label} is ready.`);
+      announce(LOAD.done(wanted.label));
       await before?.model.unload();
       void refreshCached();
     } catch (thrown) {
@@ -128,7 +128,7 @@ export class ModelSlot {
   cancel(): void {
     this.#loading?.abort();
     this.pending.value = undefined;
-    announce("Loading cancelled.");
+    announce(LOAD.cancelled);
   }
 
   async #drop(): Promise<void> {

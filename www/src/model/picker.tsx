@@ -7,7 +7,7 @@ import { useEffect, useId } from "preact/hooks";
 import { asError, capital } from "../errors";
 import { bytes } from "../format";
 import { stored } from "../prefs";
-import { HUB, LOAD, STORAGE } from "../strings";
+import { HUB, IN_USE, LOAD, NOTES, PICKER, STORAGE } from "../strings";
 import { announce } from "../ui/announce";
 import { Dialog } from "../ui/dialog";
 import { refocus } from "../ui/focus";
@@ -56,9 +56,9 @@ export function Picker({ slot, bundled, suggestions, task, open, advanced, onClo
     if (!cached.value) void refreshCached();
   }, [open]);
   return (
-    <Dialog open={open} title="Choose a model" onClose={onClose}>
+    <Dialog open={open} title={PICKER.title} onClose={onClose}>
       <InUse slot={slot} onClose={onClose} />
-      <Cached load={load} current={current} />
+      <Cached load={load} current={current} bundled={bundled?.wanted.source} />
       {bundled && (
         <section class="group">
           <button type="button" class="choice" aria-current={current === bundled.wanted.source ? "true" : undefined} onClick={() => load(bundled.wanted)}>
@@ -84,8 +84,8 @@ interface RepositoryProps {
 
 /** The problem with a model name; empty if it is valid. */
 function wrong(name: string): string {
-  if (name.includes("://")) return URL.canParse(name) ? "" : "Not a valid URL.";
-  return /^[\w.-]+\/[\w.-]+(@[\w./-]+)?(\/[^\s]+)?$/.test(name) ? "" : "Enter organization/model, or the URL of a folder or .gguf file.";
+  if (name.includes("://")) return URL.canParse(name) ? "" : PICKER.badUrl;
+  return /^[\w.-]+\/[\w.-]+(@[\w./-]+)?(\/[^\s]+)?$/.test(name) ? "" : PICKER.badName;
 }
 
 /** The results of a search, once it was used. */
@@ -117,19 +117,19 @@ function Repository({ suggestions, task, advanced, load, current }: RepositoryPr
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     const name = typed.value.trim();
-    problem.value = name ? wrong(name) : "Enter a model name.";
+    problem.value = name ? wrong(name) : PICKER.noName;
     if (!problem.value) loadNamed(name);
     else document.getElementById(input)?.focus();
   };
   return (
     <form class="group" onSubmit={submit}>
-      <label for={input}>From Hugging Face</label>
+      <label for={input}>{PICKER.hub}</label>
       <div class="row row-wrap">
         <input
           id={input}
           type="text"
           class="grow hub-name"
-          placeholder="organization/model or URL"
+          placeholder={PICKER.placeholder}
           aria-invalid={problem.value ? "true" : undefined}
           aria-describedby={problem.value ? `${input}-problem` : undefined}
           autocomplete="off"
@@ -142,7 +142,7 @@ function Repository({ suggestions, task, advanced, load, current }: RepositoryPr
           {HUB.search}
         </button>
         <button type="submit" class="primary">
-          Load
+          {PICKER.load}
         </button>
       </div>
       {problem.value && (
@@ -159,15 +159,15 @@ function Repository({ suggestions, task, advanced, load, current }: RepositoryPr
         </>
       )}
       {!query.value && (
-        <ul class="choices" aria-label="Suggestions">
+        <ul class="choices" aria-label={PICKER.suggestions}>
           {suggestions.map(({ id, name, parameters, note, bytes: size, memory, bits, licence }) => (
             <li key={id}>
               <button type="button" class="choice" aria-current={current === id ? "true" : undefined} onClick={() => loadNamed(id)}>
                 <span class="choice-name">{name}</span>
                 <span class="choice-note">
-                  {note}
+                  {NOTES[note] ?? note}
                   {modelMemory.value !== undefined && memory > modelMemory.value && <span class="choice-facts too-large">{LOAD.tooLarge(bytes(modelMemory.value))}</span>}
-                  <span class="choice-facts">{[`${parameters} parameters`, `${bits} bits`, `${bytes(memory)} of GPU memory`, licence, ...downloadTime(size)].join(" · ")}</span>
+                  <span class="choice-facts">{[HUB.parameters(parameters), PICKER.bits(bits), IN_USE.memory(bytes(memory)), licence, ...downloadTime(size)].join(" · ")}</span>
                 </span>
                 <span class="choice-size">{bytes(size)}</span>
               </button>
@@ -183,7 +183,7 @@ function Repository({ suggestions, task, advanced, load, current }: RepositoryPr
 /** The estimated speed on this device, once it has been measured. */
 function downloadTime(size: number): string[] {
   const tokens = expectedRate(size);
-  return tokens ? [`about ${tokens} tokens/s here`] : [];
+  return tokens ? [PICKER.speed(String(tokens))] : [];
 }
 
 function Files({ load }: { load: (w: LoadRequest) => void }) {
@@ -192,33 +192,40 @@ function Files({ load }: { load: (w: LoadRequest) => void }) {
     if (files.length === 0) return;
     const { maxContext, weights, embeddingWeights, kv } = advancedOptions();
     const folder = files[0]?.webkitRelativePath.split("/")[0];
-    load({ source: files, label: folder || "Files on this device", options: { maxContext, weights, embeddingWeights, kv } });
+    load({ source: files, label: folder || PICKER.ownFiles, options: { maxContext, weights, embeddingWeights, kv } });
   };
   return (
     <section class="group">
       <label class="file-button">
         <Icon name="file" />
-        Open a model's files
+        {PICKER.openFiles}
         <input type="file" multiple onChange={pick} />
       </label>
-      <p class="hint">config.json, tokenizer.json, tokenizer_config.json and the .safetensors files, all at once; or one .gguf file.</p>
+      <p class="hint">{PICKER.filesHint}</p>
     </section>
   );
 }
 
-function Cached({ load, current }: { load: (w: LoadRequest) => void; current: string }) {
+interface CachedProps {
+  load: (w: LoadRequest) => void;
+  current: string;
+  /** The bundled model, which has an entry of its own. */
+  bundled: LoadRequest["source"] | undefined;
+}
+
+function Cached({ load, current, bundled }: CachedProps) {
   const problem = useSignal("");
   const remove = async ({ model, revision, endpoint }: CachedModel): Promise<void> => {
     try {
       await deleteModel(model, { ...(revision ? { revision } : {}), ...(endpoint ? { endpoint } : {}) });
-      announce(`${model} was removed.`);
+      announce(STORAGE.removed(model));
     } catch (thrown) {
       problem.value = capital(asError(thrown).message);
     }
     await refreshCached();
     refocus("dialog[open] .sheet-head button");
   };
-  const models = cached.value ?? [];
+  const models = (cached.value ?? []).filter(({ model }) => model !== bundled);
   const room = useSignal("");
   useEffect(() => {
     void storageReport().then(({ usage = 0, quota }) => (room.value = quota ? bytes(Math.max(0, quota - usage)) : ""));
@@ -241,10 +248,10 @@ function Cached({ load, current }: { load: (w: LoadRequest) => void; current: st
           <li key={entry.source} class="row">
             <button type="button" class="choice grow" aria-current={entry.model === current ? "true" : undefined} onClick={() => load(cachedWanted(entry))}>
               <span class="choice-name">{nameOf(entry)}</span>
-              {entry.complete === false && <span class="choice-note">Incomplete; the download will resume.</span>}
+              {entry.complete === false && <span class="choice-note">{STORAGE.incomplete}</span>}
               <span class="choice-size">{bytes(entry.bytes)}</span>
             </button>
-            <button type="button" class="icon-button" aria-label={`Remove ${nameOf(entry)} from this device`} onClick={() => void remove(entry)}>
+            <button type="button" class="icon-button" aria-label={STORAGE.remove(nameOf(entry))} onClick={() => void remove(entry)}>
               <Icon name="trash" />
             </button>
           </li>

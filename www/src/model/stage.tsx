@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { Model } from "jerboa";
 import type { ComponentChildren } from "preact";
-import { APP } from "../strings";
+import { APP, DEVICE, PICKER } from "../strings";
 import { Icon } from "../ui/icon";
 import { gpu } from "../webgpu";
 import type { Suggestion } from "./catalog";
@@ -33,9 +33,9 @@ export function ModelStage({ slot, title, suggestions, hubTask, bundled, facts, 
   const choose = (advanced: boolean): void => void (sheet.value = advanced ? "token" : "model");
   return (
     <div class="chat">
-      <div class="toolbar toolbar-wide" role="toolbar" aria-label="Model">
+      <div class="toolbar toolbar-wide" role="toolbar" aria-label={DEVICE.model}>
         <button type="button" class="model-button" aria-haspopup="dialog" onClick={() => choose(false)}>
-          <span class="model-name">{ready?.wanted.label ?? pending?.wanted.label ?? "Choose a model"}</span>
+          <span class="model-name">{ready?.wanted.label ?? pending?.wanted.label ?? PICKER.title}</span>
           {ready && <span class="model-facts">{facts(ready.model, ready.fromCache)}</span>}
           <Icon name="down" />
         </button>

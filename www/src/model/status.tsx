@@ -24,7 +24,7 @@ function phaseOf(progress: LoadProgress | undefined): string {
 export function PendingStage({ slot, pending, choose }: Props) {
   if (pending.error) return <Failed slot={slot} pending={pending} choose={choose} />;
   return (
-    <section class="loading" aria-label="Loading">
+    <section class="loading" aria-label={LOAD.loading}>
       <h2>{pending.wanted.label}</h2>
       <Bar progress={pending.progress} />
       <p class="loading-phase">
@@ -43,7 +43,7 @@ export function PendingStage({ slot, pending, choose }: Props) {
 export function PendingStrip({ slot, pending, choose }: Props) {
   if (pending.error) return <Failed slot={slot} pending={pending} choose={choose} />;
   return (
-    <section class="strip" aria-label="Loading">
+    <section class="strip" aria-label={LOAD.loading}>
       <div class="row">
         <p class="grow strip-text">
           <strong>{pending.wanted.label}</strong> <span class="muted">{[phaseOf(pending.progress), numbers(pending.progress).trim()].filter(Boolean).join(" · ")}</span>
@@ -72,9 +72,9 @@ function numbers(progress: LoadProgress | undefined): string {
   const { phase, loaded, total, bytesPerSecond, secondsLeft, fromCache } = progress;
   if (phase === "compile") return LOAD.kernels(loaded, total);
   if (phase !== "weights") return nothing;
-  const parts = [`${bytes(loaded)} of ${bytes(total)}`];
+  const parts = [LOAD.of(bytes(loaded), bytes(total))];
   if (!fromCache && loaded < total && bytesPerSecond > 0) parts.push(`${bytes(bytesPerSecond)}/s`);
-  if (!fromCache && typeof secondsLeft === "number" && Number.isFinite(secondsLeft) && loaded < total) parts.push(`${seconds(secondsLeft)} left`);
+  if (!fromCache && typeof secondsLeft === "number" && Number.isFinite(secondsLeft) && loaded < total) parts.push(LOAD.left(seconds(secondsLeft)));
   return parts.join(" · ");
 }
 

@@ -6,7 +6,7 @@ import { bytes } from "../format";
 import { requestOf, type Suggestion } from "../model/catalog";
 import type { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
-import { CHAT, STT } from "../strings";
+import { CHAT, PICKER, STT } from "../strings";
 import { Notice } from "../ui/notice";
 
 /** Names of the tasks at the Hub. */
@@ -32,7 +32,7 @@ export function Stage({ slot, task, title, suggestions, empty, wrong, facts, asi
   const fits = (model: Model | undefined): boolean => model?.info.task === task;
   const button = (choose: () => void) => (
     <button type="button" class="primary" onClick={choose}>
-      Choose a model
+      {PICKER.title}
     </button>
   );
   return (

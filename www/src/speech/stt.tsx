@@ -6,13 +6,14 @@ import type { TargetedDragEvent, TargetedEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { ASR_SUGGESTIONS, SAMPLE_RECORDING } from "../model/catalog";
-import { STT } from "../strings";
+import { HUB, LOAD, STT, UI } from "../strings";
 import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import { TranscriptionState, clock } from "./transcription";
 import { sttSlot } from "./slots";
 import { Stage } from "./stage";
+import { locale } from "../language";
 
 // Outside the component: switching tabs keeps the model and the transcript.
 const slot = sttSlot;
@@ -24,7 +25,7 @@ export function SttTab() {
     if (slot.idle && chosen) void slot.load(chosen);
   }, []);
   return (
-    <Stage slot={slot} task="transcribe" title="Speech to text" suggestions={ASR_SUGGESTIONS} empty={STT.empty} wrong={STT.wrongTask} facts={facts}>
+    <Stage slot={slot} task="transcribe" title={STT.title} suggestions={ASR_SUGGESTIONS} empty={STT.empty} wrong={STT.wrongTask} facts={facts}>
       {(model) => (
         <div class="desk">
           <div class="desk-side">
@@ -43,26 +44,26 @@ export function SttTab() {
 
 function facts({ info }: Model): string {
   const languages = info.asr?.languages.length ?? 0;
-  return [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), languages > 1 ? `${languages} languages` : ""].filter(Boolean).join(" · ");
+  return [HUB.parameters(parameters(info.parameters)), bytes(info.bytes.weights), languages > 1 ? STT.languages(languages) : ""].filter(Boolean).join(" · ");
 }
 
 function Microphone({ model }: { model: Model }) {
   const on = transcription.listening.value;
   const languages = model.info.asr?.languages ?? [];
   return (
-    <section class="panel" aria-label="Microphone">
-      <h2>Microphone</h2>
+    <section class="panel" aria-label={STT.microphone}>
+      <h2>{STT.microphone}</h2>
       <button type="button" class={on ? "secondary" : "primary"} disabled={transcription.work.value !== undefined} aria-pressed={on} onClick={() => (on ? transcription.stop() : void transcription.listen(model))}>
-        {on ? "Stop listening" : "Listen"}
+        {on ? STT.stop : STT.listen}
       </button>
-      <div class="meter" role="meter" aria-label="Loudness" aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(transcription.level.value * 100)}>
+      <div class="meter" role="meter" aria-label={STT.loudness} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(transcription.level.value * 100)}>
         <div style={{ width: `${transcription.level.value * 100}%` }} />
       </div>
       {languages.length > 1 && (
         <div class="group">
-          <label for="language">Language</label>
+          <label for="language">{STT.language}</label>
           <select id="language" value={transcription.language} disabled={transcription.busy.value} onChange={(e) => (transcription.language.value = e.currentTarget.value)}>
-            <option value="">Detect it</option>
+            <option value="">{STT.detect}</option>
             {languages.map((code) => (
               <option key={code} value={code}>
                 {nameOf(code)}
@@ -78,7 +79,7 @@ function Microphone({ model }: { model: Model }) {
 
 function nameOf(code: string): string {
   try {
-    return new Intl.DisplayNames("en", { type: "language" }).of(code) ?? code;
+    return new Intl.DisplayNames(locale(), { type: "language" }).of(code) ?? code;
   } catch {
     return code;
   }
@@ -117,11 +118,11 @@ function File({ model }: { model: Model }) {
   const work = transcription.work.value;
   const share = work?.total ? work.done / work.total : undefined;
   return (
-    <section class={over.value ? "panel panel-over" : "panel"} aria-label="File" onDragOver={dragged} onDragLeave={() => (over.value = false)} onDrop={drop}>
-      <h2>File</h2>
+    <section class={over.value ? "panel panel-over" : "panel"} aria-label={STT.file} onDragOver={dragged} onDragLeave={() => (over.value = false)} onDrop={drop}>
+      <h2>{STT.file}</h2>
       <label class="file-button">
         <Icon name="file" />
-        Drop or open an audio file
+        {STT.open}
         <input type="file" accept="audio/*,video/*,.wav,.mp3,.m4a,.ogg,.flac" disabled={transcription.busy.value} onChange={pick} />
       </label>
       {!work && (
@@ -137,13 +138,13 @@ function File({ model }: { model: Model }) {
           <div class="row">
             <span class="grow document-name">
               {work.name}
-              {work.total > 0 && <span class="muted">{` ${clock(work.done)} of ${clock(work.total)}`}</span>}
+              {work.total > 0 && <span class="muted">{` ${LOAD.of(clock(work.done), clock(work.total))}`}</span>}
             </span>
             <button type="button" class="quiet-button" onClick={() => transcription.stop()}>
-              Stop
+              {UI.stop}
             </button>
           </div>
-          <div class={share === undefined ? "bar bar-open" : "bar"} role="progressbar" aria-label="Transcribing" aria-valuenow={share === undefined ? undefined : Math.round(share * 100)}>
+          <div class={share === undefined ? "bar bar-open" : "bar"} role="progressbar" aria-label={STT.transcribing} aria-valuenow={share === undefined ? undefined : Math.round(share * 100)}>
             <div style={share === undefined ? undefined : { width: `${share * 100}%` }} />
           </div>
         </>
@@ -156,24 +157,24 @@ function Said() {
   const lines = transcription.lines.value;
   const partial = transcription.partial.value;
   return (
-    <section class="panel" aria-label="Transcript">
+    <section class="panel" aria-label={STT.transcript}>
       <div class="panel-head">
-        <h2>Transcript</h2>
+        <h2>{STT.transcript}</h2>
         {lines.length > 0 && (
           <div class="row">
-            <CopyButton label="Copy the transcript" text={() => transcription.text.peek()} small />
+            <CopyButton label={STT.copy} text={() => transcription.text.peek()} small />
             <button type="button" class="quiet-button" onClick={() => save("transcript.srt", new Blob([transcription.srt()], { type: "application/x-subrip" }))}>
               <Icon name="file" />
               SRT
             </button>
             <button type="button" class="quiet-button" disabled={transcription.busy.value} onClick={() => transcription.clear()}>
-              Clear
+              {STT.clear}
             </button>
           </div>
         )}
       </div>
       {lines.length === 0 && !partial && !transcription.work.value && <p class="hint">{transcription.listening.value ? STT.speak : STT.begin}</p>}
-      <ol class="said" aria-label="Segments">
+      <ol class="said" aria-label={STT.segments}>
         {lines.map(({ start, text }, i) => (
           <li key={i}>
             <time>{clock(start)}</time>

@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import type { JerboaError, Model } from "jerboa";
 import { asError } from "../errors";
 import { announce } from "../ui/announce";
+import { TTS } from "../strings";
 
 /** Synthesized audio. */
 export interface SynthesizedAudio {
@@ -45,7 +46,7 @@ export class SynthesisState {
         const count = pieces.reduce((sum, piece) => sum + piece.length, 0);
         this.made.value = { text, pieces: [...pieces], sampleRate, seconds: count / sampleRate, first, took: performance.now() - began };
       }
-      announce(pieces.length ? "Speech finished." : "No audio was generated.");
+      announce(pieces.length ? TTS.finished : TTS.nothing);
     } catch (thrown) {
       if (!controller.signal.aborted) this.error.value = asError(thrown);
     } finally {

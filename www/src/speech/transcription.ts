@@ -5,6 +5,7 @@ import type { JerboaError, Model } from "jerboa";
 import { JerboaError as Failure } from "jerboa";
 import { asError } from "../errors";
 import { announce } from "../ui/announce";
+import { MICROPHONE, STT } from "../strings";
 
 /** A final segment of the transcript. */
 export interface TranscriptLine {
@@ -26,13 +27,6 @@ export interface FileProgress {
   total: number;
 }
 
-/** Messages for microphone errors, by exception name. */
-const MICROPHONE_ERRORS: Readonly<Record<string, string>> = {
-  NotAllowedError: "Microphone access was denied. Allow it for this page in the address bar or the browser's settings, then try again.",
-  NotFoundError: "No microphone found. Connect one, or open a file.",
-  NotReadableError: "The microphone is not responding. Close other programs that use it, then try again.",
-};
-
 export class TranscriptionState {
   readonly lines = signal<TranscriptLine[]>([]);
   readonly partial = signal<PartialLine | undefined>(undefined);
@@ -52,7 +46,7 @@ export class TranscriptionState {
     this.error.value = undefined;
     let stream: MediaStream;
     try {
-      if (!navigator.mediaDevices?.getUserMedia) throw new Failure("request", "The microphone is not available: this browser does not support it, or the page was not loaded over https.");
+      if (!navigator.mediaDevices?.getUserMedia) throw new Failure("request", MICROPHONE.unavailable);
       stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1, echoCancellation: true, noiseSuppression: true } });
     } catch (thrown) {
       this.error.value = microphoneError(thrown);
@@ -61,7 +55,7 @@ export class TranscriptionState {
     this.#stream = stream;
     const controller = this.#begin();
     this.listening.value = true;
-    announce("Listening.");
+    announce(STT.listening);
     // Continue the timestamps after the existing transcript.
     const offset = this.lines.peek().at(-1)?.end ?? 0;
     try {
@@ -98,8 +92,8 @@ export class TranscriptionState {
           if (text.trim()) this.lines.value = [...this.lines.peek(), { start, end, text: text.trim() }];
         },
       });
-      announce(made.text ? `${file.name} was transcribed.` : `No speech found in ${file.name}.`);
-      if (!made.text) this.error.value = new Failure("request", `No speech was recognized in ${file.name}.`);
+      announce(made.text ? STT.transcribed(file.name) : STT.nothing(file.name));
+      if (!made.text) this.error.value = new Failure("request", STT.nothing(file.name));
     } catch (thrown) {
       if (!controller.signal.aborted) this.error.value = asError(thrown);
     } finally {
@@ -153,7 +147,7 @@ export class TranscriptionState {
 }
 
 function microphoneError(thrown: unknown): JerboaError {
-  const words = MICROPHONE_ERRORS[(thrown as Error)?.name];
+  const words = (MICROPHONE as Record<string, string>)[(thrown as Error)?.name];
   return words ? new Failure("request", words) : asError(thrown);
 }
 

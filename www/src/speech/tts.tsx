@@ -6,13 +6,14 @@ import type { TargetedSubmitEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import { bytes, milliseconds, parameters } from "../format";
 import { CODEC, TTS_SUGGESTIONS } from "../model/catalog";
-import { TTS } from "../strings";
+import { HUB, TTS, UI } from "../strings";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import { codec, ttsSlot } from "./slots";
 import { Stage } from "./stage";
 import { save } from "./stt";
 import { peaks, SynthesisState } from "./synthesis";
+import { locale } from "../language";
 
 const slot = ttsSlot;
 const synthesis = new SynthesisState();
@@ -25,7 +26,7 @@ export function TtsTab() {
     if (slot.idle && chosen) void slot.load(chosen);
   }, []);
   return (
-    <Stage slot={slot} task="speak" title="Text to speech" suggestions={TTS_SUGGESTIONS} empty={TTS.empty} wrong={TTS.wrongTask} facts={facts} aside={slot.current.value ? undefined : <Codec />}>
+    <Stage slot={slot} task="speak" title={TTS.title} suggestions={TTS_SUGGESTIONS} empty={TTS.empty} wrong={TTS.wrongTask} facts={facts} aside={slot.current.value ? undefined : <Codec />}>
       {(model) => (
         <div class="desk desk-one">
           <div class="desk-main">
@@ -40,15 +41,15 @@ export function TtsTab() {
 }
 
 function facts({ info }: Model): string {
-  return [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), info.tts ? `${info.tts.sampleRate.toLocaleString("en")} Hz` : ""].filter(Boolean).join(" · ");
+  return [HUB.parameters(parameters(info.parameters)), bytes(info.bytes.weights), info.tts ? `${info.tts.sampleRate.toLocaleString(locale())} Hz` : ""].filter(Boolean).join(" · ");
 }
 
 /** The codec of a model that generates codec tokens. */
 function Codec() {
   return (
-    <section class="panel codec" aria-label="Codec">
+    <section class="panel codec" aria-label={TTS.codecLabel}>
       <div class="group">
-        <label for="codec">Codec</label>
+        <label for="codec">{TTS.codecLabel}</label>
         <input id="codec" type="text" placeholder={CODEC.id} autocomplete="off" spellcheck={false} value={codec} onInput={(e) => (codec.value = e.currentTarget.value)} />
       </div>
       <p class="hint">{TTS.codec(CODEC.licence)}</p>
@@ -65,10 +66,10 @@ function Words({ model }: { model: Model }) {
   };
   const on = synthesis.speaking.value;
   return (
-    <section class="panel" aria-label="Text">
+    <section class="panel" aria-label={TTS.text}>
       <form class="group" onSubmit={submit}>
         <div class="group">
-          <label for="words">Text to speak</label>
+          <label for="words">{TTS.textLabel}</label>
           <textarea
             id="words"
             rows={4}
@@ -80,17 +81,17 @@ function Words({ model }: { model: Model }) {
           />
         </div>
         <div class="group">
-          <label for="voice">Voice (optional)</label>
-          <input id="voice" type="text" placeholder="Name or language" autocomplete="off" value={name} onInput={(e) => (name.value = e.currentTarget.value)} />
+          <label for="voice">{TTS.voice}</label>
+          <input id="voice" type="text" placeholder={TTS.voiceHint} autocomplete="off" value={name} onInput={(e) => (name.value = e.currentTarget.value)} />
         </div>
         <div class="row">
           {on ? (
             <button type="button" class="secondary" onClick={() => synthesis.stop()}>
-              Stop
+              {UI.stop}
             </button>
           ) : (
             <button type="submit" class="primary" disabled={!words.value.trim()}>
-              Speak
+              {TTS.speak}
             </button>
           )}
         </div>
@@ -103,18 +104,18 @@ function Sound() {
   const made = synthesis.made.value;
   if (!made) return synthesis.speaking.value ? <p class="hint">{TTS.begins}</p> : null;
   return (
-    <section class="panel" aria-label="Audio">
-      <svg class="wave" viewBox={`0 0 ${BARS} 40`} preserveAspectRatio="none" role="img" aria-label={`Waveform of ${made.seconds.toFixed(1)} seconds`}>
+    <section class="panel" aria-label={TTS.audio}>
+      <svg class="wave" viewBox={`0 0 ${BARS} 40`} preserveAspectRatio="none" role="img" aria-label={TTS.waveform(made.seconds.toFixed(1))}>
         {peaks(made.pieces, BARS).map((peak, i) => (
           <rect key={i} x={i + 0.15} width={0.7} y={20 - Math.max(0.5, peak * 19)} height={Math.max(1, peak * 38)} />
         ))}
       </svg>
       <div class="panel-head">
-        <p class="hint">{`${made.seconds.toFixed(1)} s of audio, first after ${milliseconds(made.first)}${synthesis.speaking.value ? "…" : `, all in ${milliseconds(made.took)}`}`}</p>
+        <p class="hint">{TTS.made(made.seconds.toFixed(1), milliseconds(made.first), synthesis.speaking.value ? "" : milliseconds(made.took))}</p>
         <div class="row">
           <button type="button" class="quiet-button" disabled={synthesis.speaking.value} onClick={() => synthesis.replay()}>
             <Icon name="again" />
-            Play again
+            {TTS.again}
           </button>
           <button type="button" class="quiet-button" disabled={synthesis.speaking.value} onClick={() => save("speech.wav", wavOf(made.pieces, made.sampleRate))}>
             <Icon name="file" />

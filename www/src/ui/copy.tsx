@@ -3,15 +3,16 @@
 import { useState } from "preact/hooks";
 import { announce } from "./announce";
 import { Icon } from "./icon";
+import { ANSWERS, UI } from "../strings";
 
 /** Copies a text and announces it; returns whether it worked. */
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
-    announce("Copied.");
+    announce(UI.copiedSentence);
     return true;
   } catch {
-    announce("Copying was blocked by the browser.");
+    announce(UI.copyBlocked);
     return false;
   }
 }
@@ -26,7 +27,7 @@ export function CopyButton({ label, text, small }: { label: string; text: () => 
   return (
     <button type="button" class={small ? "quiet-button" : "icon-button"} aria-label={label} title={label} onClick={() => void copy()}>
       <Icon name={done ? "check" : "copy"} />
-      {small && <span>{done ? "Copied" : "Copy"}</span>}
+      {small && <span>{done ? ANSWERS.copied : UI.copy}</span>}
     </button>
   );
 }

@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
 import { Icon } from "./icon";
+import { UI } from "../strings";
 
 interface Props {
   open: boolean;
@@ -33,7 +34,7 @@ export function Dialog({ open, title, onClose, side, children }: Props) {
         <div class="sheet-body">
           <header class="sheet-head">
             <h2 id={id}>{title}</h2>
-            <button type="button" class="icon-button" aria-label="Close" onClick={onClose}>
+            <button type="button" class="icon-button" aria-label={UI.close} onClick={onClose}>
               <Icon name="close" />
             </button>
           </header>

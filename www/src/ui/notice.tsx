@@ -3,6 +3,7 @@
 import type { JerboaError } from "jerboa";
 import type { ComponentChildren } from "preact";
 import { userMessage } from "../errors";
+import { UI } from "../strings";
 
 interface Props {
   title?: string;
@@ -20,7 +21,7 @@ export function Notice({ title, children, error, actions }: Props) {
       <p>{said ? said.text : children}</p>
       {said?.details && (
         <details class="notice-details">
-          <summary>Details</summary>
+          <summary>{UI.details}</summary>
           <p>{said.details}</p>
         </details>
       )}

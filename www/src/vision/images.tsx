@@ -5,8 +5,8 @@ import type { Model } from "jerboa";
 import type { TargetedDragEvent, TargetedEvent } from "preact";
 import { useEffect } from "preact/hooks";
 import { userMessage } from "../errors";
-import { count, milliseconds } from "../format";
-import { VISION } from "../strings";
+import { milliseconds } from "../format";
+import { COMPOSER, MESSAGE, VISION } from "../strings";
 import { Icon } from "../ui/icon";
 import { Camera } from "./camera";
 import { example } from "./example";
@@ -52,7 +52,7 @@ export function ImageList({ talk, model }: { talk: VisionChat; model: Model }) {
           {shots.map((shot) => (
             <li key={shot.id}>
               <ImageFacts shot={shot} />
-              <button type="button" class="icon-button" aria-label={`Remove ${shot.name}`} onClick={() => talk.remove(shot)}>
+              <button type="button" class="icon-button" aria-label={COMPOSER.remove(shot.name)} onClick={() => talk.remove(shot)}>
                 <Icon name="trash" />
               </button>
             </li>
@@ -103,8 +103,8 @@ export function ImageFacts({ shot }: { shot: ImageItem }) {
 }
 
 function facts({ tokens, tiles, ms }: NonNullable<ImageItem["seen"]["value"]>): string {
-  const size = tiles.length === 1 ? `${tiles[0]![0]} × ${tiles[0]![1]} pixels` : count(tiles.length, "tile");
-  return [size, count(tokens, "token"), ms > 0 ? `encoded in ${milliseconds(ms)}` : "already encoded"].join(" · ");
+  const size = tiles.length === 1 ? VISION.pixels(tiles[0]![0], tiles[0]![1]) : VISION.tiles(tiles.length);
+  return [size, MESSAGE.tokens(tokens), ms > 0 ? VISION.encodedIn(milliseconds(ms)) : VISION.alreadyEncoded].join(" · ");
 }
 
 /** Lines between tokens, for images of one tile. */
@@ -114,7 +114,7 @@ function Grid({ grids }: { grids: [number, number][] }) {
   const [rows, columns] = first;
   const lines = (n: number): number[] => Array.from({ length: n - 1 }, (_, i) => i + 1);
   return (
-    <svg class="grid" viewBox={`0 0 ${columns} ${rows}`} preserveAspectRatio="none" role="img" aria-label={`Read as ${rows} rows of ${columns} tokens`}>
+    <svg class="grid" viewBox={`0 0 ${columns} ${rows}`} preserveAspectRatio="none" role="img" aria-label={VISION.grid(rows, columns)}>
       {lines(columns).map((x) => (
         <path key={`x${x}`} d={`M${x} 0V${rows}`} />
       ))}

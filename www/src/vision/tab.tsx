@@ -9,11 +9,12 @@ import { bytes, milliseconds, parameters } from "../format";
 import { BUNDLED_VISION, requestOf, VISION_SUGGESTIONS } from "../model/catalog";
 import { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
-import { VISION } from "../strings";
+import { HUB, LOAD, TAB_NAMES, TOOLBAR, UI, VISION } from "../strings";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import { ImageFacts, ImageList } from "./images";
 import { type VisionTurn, VisionChat } from "./vision-chat";
+import { locale } from "../language";
 
 // Outside the component: switching tabs keeps the model and the conversation.
 const slot = new ModelSlot("vision");
@@ -33,7 +34,7 @@ export function VisionTab() {
   return (
     <ModelStage
       slot={slot}
-      title="Vision"
+      title={TAB_NAMES.vision}
       bundled={{ wanted: BUNDLED_VISION, note: VISION.bundledNote, size: "0.3 MB" }}
       suggestions={VISION_SUGGESTIONS}
       hubTask="image-text-to-text"
@@ -59,8 +60,8 @@ function acceptsImages({ info }: Model): boolean {
 }
 
 function facts({ info }: Model, fromCache: boolean): string {
-  const parts = [`${parameters(info.parameters)} parameters`, bytes(info.bytes.weights), `${info.contextLength.toLocaleString("en")} tokens of context`];
-  if (fromCache) parts.push("from this device");
+  const parts = [HUB.parameters(parameters(info.parameters)), bytes(info.bytes.weights), TOOLBAR.context(info.contextLength.toLocaleString(locale()))];
+  if (fromCache) parts.push(LOAD.fromDevice);
   return parts.join(" · ");
 }
 
@@ -71,7 +72,7 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
         title={VISION.noImages(model.info.model)}
         actions={
           <button type="button" class="primary" onClick={choose}>
-            Choose another model
+            {LOAD.other}
           </button>
         }
       >
@@ -154,13 +155,13 @@ function Ask({ model }: { model: Model }) {
   };
   return (
     <form class="composer composer-wide" onSubmit={submit}>
-      <input ref={field} type="text" class="grow" aria-label="Question" dir="auto" placeholder={usual} enterkeyhint="send" value={question} onInput={(e) => (question.value = e.currentTarget.value)} />
+      <input ref={field} type="text" class="grow" aria-label={VISION.question} dir="auto" placeholder={usual} enterkeyhint="send" value={question} onInput={(e) => (question.value = e.currentTarget.value)} />
       {busy ? (
-        <button type="button" class="send" aria-label="Stop" onClick={() => vision.stop()}>
+        <button type="button" class="send" aria-label={UI.stop} onClick={() => vision.stop()}>
           <Icon name="stop" />
         </button>
       ) : (
-        <button type="submit" class="send" aria-label="Ask" disabled={!ready}>
+        <button type="submit" class="send" aria-label={VISION.ask} disabled={!ready}>
           <Icon name="send" />
         </button>
       )}
