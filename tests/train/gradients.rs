@@ -18,7 +18,13 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 
 /// Compares a gradient of `dot(f(x), dy)` with central differences.
 #[track_caller]
-fn check(what: &str, x: &[f64], dy: &[f64], gradient: &[f64], f: impl Fn(&[f64]) -> Vec<f64>) {
+pub(super) fn check(
+    what: &str,
+    x: &[f64],
+    dy: &[f64],
+    gradient: &[f64],
+    f: impl Fn(&[f64]) -> Vec<f64>,
+) {
     const STEP: f64 = 1e-5;
     let mut error = 0.0;
     for i in 0..x.len() {

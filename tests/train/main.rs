@@ -2,6 +2,7 @@
 
 mod gradients;
 mod kernels;
+mod layers;
 mod torch;
 
 use jerboa::gpu::{Backend, Buffer, BufferUsage, Command};

@@ -16,22 +16,22 @@ use jerboa_train::kernels::update::Optimizer;
 use jerboa_train::kernels::{contiguous, embed};
 
 /// One operation of ops.safetensors.
-struct Case {
+pub(super) struct Case {
     file: Golden,
     name: &'static str,
 }
 
 impl Case {
-    fn new(name: &'static str) -> Self {
+    pub(super) fn new(name: &'static str) -> Self {
         let file = Golden::read(&golden("train/ops.safetensors"));
         Self { file, name }
     }
 
-    fn floats(&self, key: &str) -> Vec<f32> {
+    pub(super) fn floats(&self, key: &str) -> Vec<f32> {
         self.file.floats(&format!("{}.{key}", self.name))
     }
 
-    fn shape(&self, key: &str) -> Vec<usize> {
+    pub(super) fn shape(&self, key: &str) -> Vec<usize> {
         self.file.shape(&format!("{}.{key}", self.name))
     }
 
@@ -41,7 +41,7 @@ impl Case {
     }
 
     #[track_caller]
-    fn check(&self, key: &str, found: &[f32]) {
+    pub(super) fn check(&self, key: &str, found: &[f32]) {
         assert_close(
             &format!("{}.{key}", self.name),
             found,
@@ -50,7 +50,7 @@ impl Case {
     }
 }
 
-fn zeros(count: usize) -> Vec<u8> {
+pub(super) fn zeros(count: usize) -> Vec<u8> {
     bytes(&vec![0.0f32; count])
 }
 

@@ -85,6 +85,19 @@ def ops():
     out["loss.labels"] = labels.to(torch.int32)
     out["loss.dlogits"] = logits.grad / 4
     out["loss.loss"] = loss.detach()[None]
+    for name, conv, x_shape, w_shape, options in [
+        ("conv1", F.conv1d, (2, 6, 17), (9, 2, 4), {"stride": 2, "padding": 3, "dilation": 2, "groups": 3}),
+        ("conv2", F.conv2d, (3, 4, 9, 7), (6, 2, 3, 2), {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 3), "groups": 2}),
+        ("conv3", F.conv3d, (1, 3, 4, 5, 6), (5, 3, 2, 3, 3), {"stride": (1, 2, 3), "padding": (1, 0, 2), "dilation": (2, 1, 1)}),
+    ]:
+        x, w, b = random(g, *x_shape), random(g, *w_shape), random(g, w_shape[0])
+        record(name, {"x": x, "w": w, "b": b}, conv(x, w, b, **options))
+    for name, gates, layer in [("lstm", 4, torch.nn.LSTM(10, 7)), ("rnn", 1, torch.nn.RNN(10, 7))]:
+        x = random(g, 6, 3, 10)
+        own = [random(g, *shape) for shape in [(gates * 7, 10), (gates * 7, 7), (gates * 7,), (gates * 7,)]]
+        names = ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]
+        y = torch.func.functional_call(layer, dict(zip(names, own)), (x,))[0]
+        record(name, {"x": x, **dict(zip("wubc", own))}, y)
     for name, make in {
         "sgd": lambda w: torch.optim.SGD([w], lr=0.1, weight_decay=0.2),
         "momentum": lambda w: torch.optim.SGD([w], lr=0.1, momentum=0.9),

@@ -1,12 +1,15 @@
 //! Launches of the kernels of train/shaders, by what they compute.
 
 pub mod attention;
+pub mod convolution;
 pub mod elementwise;
 pub mod embed;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
+pub mod recurrent;
 pub mod rope;
+pub mod softmax;
 pub mod update;
 
 use crate::kernel::{TrainKernel, TrainLaunch};
