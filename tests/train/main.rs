@@ -3,6 +3,8 @@
 mod gradients;
 mod kernels;
 mod layers;
+mod lora;
+mod models;
 mod torch;
 
 use jerboa::gpu::{Backend, Buffer, BufferUsage, Command};

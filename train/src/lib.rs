@@ -6,6 +6,15 @@
 //! `tape` records the launches of a graph's forward and backward pass, `ops` has the gradient of
 //! each operation, `kernels` the launches that they use, and `reference` their CPU references.
 
+pub mod adapter;
+pub mod batch;
+pub mod dataset;
 pub mod kernel;
 pub mod kernels;
+pub mod lora;
+pub mod memory;
+pub mod ops;
 pub mod reference;
+pub mod schedule;
+pub mod tape;
+pub mod trainer;

@@ -33,6 +33,8 @@ mod speak;
 #[cfg(not(target_arch = "wasm32"))]
 mod text;
 #[cfg(not(target_arch = "wasm32"))]
+mod train;
+#[cfg(not(target_arch = "wasm32"))]
 mod transcribe;
 #[cfg(not(target_arch = "wasm32"))]
 mod vectors;
@@ -40,7 +42,7 @@ mod vectors;
 #[cfg(not(target_arch = "wasm32"))]
 mod native {
     use crate::options::{CliArgs, Result};
-    use crate::{bench, generate, image, inspect, logits, speak, text, transcribe, vectors};
+    use crate::{bench, generate, image, inspect, logits, speak, text, train, transcribe, vectors};
     use clap::Command;
     use pollster::block_on;
     use std::process::ExitCode;
@@ -78,6 +80,7 @@ mod native {
         "hidden" "Writes last hidden states of token ids: tensor `last_hidden_state`, f32": logits::hidden_command, logits::hidden;
         "trace" "Writes every named value of the graph to a safetensors file: f32, one row a token": logits::trace_command, logits::trace;
         "encode-image" "Writes image embeddings and pixels: tensors `image_embeds` and `pixel_values`, f32": image::command, image::run;
+        "train" "Trains a LoRA adapter on a text or on conversations": train::command, train::run;
         "transcribe" "Transcribes a WAV file": transcribe::command, transcribe::run;
         "encode-audio" "Writes the audio encoder's output: tensor `encoder_last_hidden_state`, f32": transcribe::encode_command, transcribe::encode;
         "vad" "Prints speech segments, found by Silero VAD or the VAD weights in MODEL": transcribe::vad_command, transcribe::vad;

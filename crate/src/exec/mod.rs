@@ -9,6 +9,7 @@ mod decoder_steps;
 mod encoder;
 mod files;
 mod graph_runner;
+mod graph_weights;
 mod load;
 mod load_plan;
 mod load_times;
@@ -44,6 +45,7 @@ pub use encoder::{EncoderInput, EncoderModel, PendingRows};
 pub use files::{Inspection, ModelFiles, WeightReport};
 #[cfg(not(target_arch = "wasm32"))]
 pub use files::{StateBytes, StepEstimate};
+pub use graph_weights::GraphWeights;
 pub use load::float_of;
 pub use load_plan::HEADROOM_BYTES;
 pub use load_times::LoadTimes;

@@ -1,0 +1,243 @@
+//! The command `train`: a LoRA adapter of a text model.
+
+use crate::open::with_required_model;
+use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
+use crate::out;
+use clap::{Command, value_parser};
+use jerboa::exec::{ModelFiles, Precision, PrecisionOptions};
+use jerboa::gpu::{Backend, DeviceOptions, Gpu};
+use jerboa::task::TextPipeline;
+use jerboa_train::adapter::{CONFIG_FILE, LoraAdapter, WEIGHTS_FILE};
+use jerboa_train::dataset::file_sequences;
+use jerboa_train::lora::{LoraOptions, LoraTrainer, TrainProgress};
+use jerboa_train::schedule::Decay;
+use serde_json::json;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Instant;
+
+pub fn command(command: Command) -> Command {
+    let defaults = LoraOptions::default();
+    with_required_model(command)
+        .args([
+            value(
+                "data",
+                "FILE",
+                "Text, or .jsonl lines with 'text' or 'messages'",
+            )
+            .required(true),
+            value("out", "FOLDER", "Folder of the adapter, in peft's format").required(true),
+            value("resume", "FOLDER", "Adapter to go on with"),
+            parsed(
+                "rank",
+                "N",
+                value_parser!(usize),
+                "Rank of the updates [default: 8]",
+            ),
+            parsed(
+                "alpha",
+                "X",
+                value_parser!(f32),
+                "Updates are multiplied by alpha / rank [default: 16]",
+            ),
+            list(
+                "targets",
+                "NAME,…",
+                value_parser!(String),
+                "Matrices to update, such as q_proj [default: all]",
+            ),
+            parsed(
+                "epochs",
+                "N",
+                value_parser!(usize),
+                "Passes over the data [default: 1]",
+            ),
+            parsed(
+                "batch-size",
+                "N",
+                value_parser!(usize),
+                "Sequences per step [default: 8]",
+            ),
+            parsed(
+                "learning-rate",
+                "X",
+                value_parser!(f32),
+                "Highest learning rate [default: 0.0002]",
+            ),
+            parsed(
+                "schedule",
+                "NAME",
+                ["constant", "linear", "cosine"],
+                "Learning rate after the warm-up",
+            )
+            .default_value("linear"),
+            parsed(
+                "warm-up",
+                "X",
+                value_parser!(f32),
+                "Share of the steps in which the rate rises [default: 0.05]",
+            ),
+            parsed(
+                "weight-decay",
+                "X",
+                value_parser!(f32),
+                "Weight decay [default: 0]",
+            ),
+            parsed(
+                "max-length",
+                "N",
+                value_parser!(usize),
+                "Maximum tokens of a sequence [default: 512]",
+            ),
+            parsed(
+                "seed",
+                "N",
+                value_parser!(u64),
+                "Seed of the first weights and the order of the data",
+            ),
+            parsed(
+                "evaluation",
+                "X",
+                value_parser!(f32),
+                "Share of the sequences that only measure the loss [default: 0]",
+            ),
+            flag("json", "Print steps as JSON lines"),
+        ])
+        .after_help(format!(
+            "A step trains {} sequences by default, in one submit.",
+            defaults.batch_size
+        ))
+}
+
+fn options(given: &CliArgs) -> Result<LoraOptions> {
+    let defaults = LoraOptions::default();
+    let precision = match given.text("weights") {
+        Some(name) => Precision::from_name("weights", &name).map_err(format_error)?,
+        None => Precision::Auto,
+    };
+    Ok(LoraOptions {
+        rank: given.get("rank").unwrap_or(defaults.rank),
+        alpha: given.get("alpha").unwrap_or(defaults.alpha),
+        targets: given.values("targets"),
+        epochs: given.get("epochs").unwrap_or(defaults.epochs),
+        batch_size: given.get("batch-size").unwrap_or(defaults.batch_size),
+        learning_rate: given.get("learning-rate").unwrap_or(defaults.learning_rate),
+        decay: Decay::from_name(&given.require::<String>("schedule")?).map_err(format_error)?,
+        warm_up: given.get("warm-up").unwrap_or(defaults.warm_up),
+        weight_decay: given.get("weight-decay").unwrap_or(defaults.weight_decay),
+        max_length: given.get("max-length").unwrap_or(defaults.max_length),
+        seed: given.get("seed").unwrap_or(defaults.seed),
+        precision: PrecisionOptions {
+            precision,
+            ..PrecisionOptions::default()
+        },
+        ..defaults
+    })
+}
+
+pub async fn run(given: &CliArgs) -> Result<()> {
+    let options = options(given)?;
+    options.check().map_err(format_error)?;
+    let data: String = given.require("data")?;
+    let content = std::fs::read_to_string(&data).map_err(|e| format!("{data}: {e}"))?;
+    let source = given.source().await?;
+    let files = ModelFiles::open(&source, None)
+        .await
+        .map_err(format_error)?;
+    let text = TextPipeline::open(&source).await.map_err(format_error)?;
+    let sequences = file_sequences(&text, &data, &content, options.max_length);
+    let sequences = sequences.map_err(format_error)?;
+    let share = given.get("evaluation").unwrap_or(0.0_f32).clamp(0.0, 0.9);
+    let held = (sequences.len() as f32 * share) as usize;
+    let (train, held) = sequences.split_at(sequences.len() - held);
+
+    let gpu = Gpu::open(&DeviceOptions::default())
+        .await
+        .map_err(format_error)?;
+    let name: String = given
+        .get("MODEL")
+        .or(given.get("model"))
+        .unwrap_or_default();
+    let trainer = LoraTrainer::load(Rc::new(gpu), &source, &files, &name, options).await;
+    let mut trainer = trainer.map_err(format_error)?;
+    if let Some(folder) = given.text("resume") {
+        let adapter = read_adapter(Path::new(&folder))?;
+        trainer.set_adapter(&adapter).map_err(format_error)?;
+    }
+    let as_json = given.is_set("json");
+    let memory = trainer.memory();
+    if !as_json {
+        let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
+        out::print_line(format_args!(
+            "{} sequences; {} MB of frozen weights, {} MB of trained ones, {} MB of activations",
+            train.len(),
+            megabytes(memory.frozen),
+            megabytes(memory.trained),
+            megabytes(memory.activations)
+        ));
+    }
+    let before = evaluate(&mut trainer, held).await?;
+    let started = Instant::now();
+    let mut progress = |done: TrainProgress| {
+        let seconds = started.elapsed().as_secs_f64();
+        if as_json {
+            out::print_line(json!({
+                "step": done.step, "steps": done.steps, "epoch": done.epoch, "loss": done.report.loss,
+                "gradientNorm": done.report.gradient_norm, "learningRate": done.learning_rate, "seconds": seconds,
+            }));
+        } else {
+            out::print_line(format_args!(
+                "step {} of {}: loss {:.4}, gradient norm {:.3}, learning rate {:.2e}, {seconds:.1} s",
+                done.step,
+                done.steps,
+                done.report.loss,
+                done.report.gradient_norm,
+                done.learning_rate
+            ));
+        }
+        ControlFlow::Continue(())
+    };
+    trainer
+        .train(train, &mut progress)
+        .await
+        .map_err(format_error)?;
+    let after = evaluate(&mut trainer, held).await?;
+    if let (Some(before), Some(after)) = (before, after) {
+        if as_json {
+            out::print_line(json!({ "evaluation": { "before": before, "after": after } }));
+        } else {
+            out::print_line(format_args!(
+                "evaluation loss {before:.4} before, {after:.4} after"
+            ));
+        }
+    }
+    let adapter = trainer.adapter().await.map_err(format_error)?;
+    write_adapter(Path::new(&given.require::<String>("out")?), &adapter)
+}
+
+async fn evaluate(
+    trainer: &mut LoraTrainer,
+    held: &[jerboa_train::batch::TrainSequence],
+) -> Result<Option<f32>> {
+    if held.is_empty() {
+        return Ok(None);
+    }
+    let loss = trainer.evaluate(held).await.map_err(format_error)?;
+    Ok(Some(loss))
+}
+
+fn read_adapter(folder: &Path) -> Result<LoraAdapter> {
+    let read = |file: &str| {
+        let path = folder.join(file);
+        std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    LoraAdapter::parse(&read(CONFIG_FILE)?, &read(WEIGHTS_FILE)?).map_err(format_error)
+}
+
+fn write_adapter(folder: &Path, adapter: &LoraAdapter) -> Result<()> {
+    let fault = |e: std::io::Error| format!("{}: {e}", folder.display());
+    std::fs::create_dir_all(folder).map_err(fault)?;
+    std::fs::write(folder.join(CONFIG_FILE), adapter.config()).map_err(fault)?;
+    std::fs::write(folder.join(WEIGHTS_FILE), adapter.safetensors()).map_err(fault)
+}

@@ -1,0 +1,197 @@
+//! Adapters in peft's format: adapter_config.json and adapter_model.safetensors.
+
+use jerboa::{Error, Result};
+use serde_json::{Map, Value, json};
+
+/// File of an adapter's settings.
+pub const CONFIG_FILE: &str = "adapter_config.json";
+/// File of an adapter's weights.
+pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
+
+/// A tensor of an adapter, f32.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdapterTensor {
+    /// Name, with peft's prefix.
+    pub name: String,
+    /// Rows and columns.
+    pub shape: [usize; 2],
+    /// Values, row after row.
+    pub values: Vec<f32>,
+}
+
+/// A LoRA adapter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoraAdapter {
+    /// Rank of the updates.
+    pub rank: usize,
+    /// The updates are multiplied by alpha / rank.
+    pub alpha: f32,
+    /// Name of the model.
+    pub base: String,
+    /// Last names of the updated matrices.
+    pub targets: Vec<String>,
+    /// Whether the model stores its matrices transposed (GPT-2).
+    pub transposed: bool,
+    /// The factors of all updates.
+    pub tensors: Vec<AdapterTensor>,
+}
+
+impl LoraAdapter {
+    /// The text of adapter_config.json.
+    pub fn config(&self) -> String {
+        let config = json!({
+            "base_model_name_or_path": self.base,
+            "bias": "none",
+            "fan_in_fan_out": self.transposed,
+            "inference_mode": true,
+            "init_lora_weights": true,
+            "lora_alpha": self.alpha,
+            "lora_dropout": 0.0,
+            "modules_to_save": null,
+            "peft_type": "LORA",
+            "r": self.rank,
+            "target_modules": self.targets,
+            "task_type": "CAUSAL_LM",
+            "use_dora": false,
+            "use_rslora": false,
+        });
+        format!("{config:#}\n")
+    }
+
+    /// The bytes of adapter_model.safetensors.
+    pub fn safetensors(&self) -> Vec<u8> {
+        let mut tensors: Vec<&AdapterTensor> = self.tensors.iter().collect();
+        tensors.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut header = Map::new();
+        header.insert("__metadata__".into(), json!({ "format": "pt" }));
+        let mut end = 0;
+        for tensor in &tensors {
+            let first = end;
+            end += tensor.values.len() * 4;
+            let entry = json!({
+                "dtype": "F32",
+                "shape": tensor.shape,
+                "data_offsets": [first, end],
+            });
+            header.insert(tensor.name.clone(), entry);
+        }
+        let mut header = Value::Object(header).to_string();
+        // The data starts at a multiple of 8.
+        while !header.len().is_multiple_of(8) {
+            header.push(' ');
+        }
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header.bytes());
+        for tensor in tensors {
+            bytes.extend(tensor.values.iter().flat_map(|value| value.to_le_bytes()));
+        }
+        bytes
+    }
+
+    /// Reads an adapter with f32 factors, from its two files.
+    ///
+    /// # Errors
+    /// `Malformed` for damaged files or other element types.
+    pub fn parse(config: &[u8], weights: &[u8]) -> Result<Self> {
+        let fault = |file: &str, reason: String| Error::Malformed {
+            file: file.into(),
+            format: "peft",
+            reason,
+        };
+        let config: Value = serde_json::from_slice(config)
+            .map_err(|e| fault(CONFIG_FILE, format!("invalid JSON: {e}")))?;
+        let tensors = parse_tensors(weights).map_err(|reason| fault(WEIGHTS_FILE, reason))?;
+        let targets = config["target_modules"].as_array();
+        let targets = targets.into_iter().flatten();
+        Ok(Self {
+            rank: config["r"].as_u64().unwrap_or(8) as usize,
+            alpha: config["lora_alpha"].as_f64().unwrap_or(8.0) as f32,
+            base: config["base_model_name_or_path"]
+                .as_str()
+                .unwrap_or("")
+                .into(),
+            targets: targets
+                .filter_map(|target| Some(target.as_str()?.to_owned()))
+                .collect(),
+            transposed: config["fan_in_fan_out"] == Value::Bool(true),
+            tensors,
+        })
+    }
+}
+
+fn parse_tensors(bytes: &[u8]) -> Result<Vec<AdapterTensor>, String> {
+    let short = || "the file ends early".to_owned();
+    let length = bytes.first_chunk::<8>().ok_or_else(short)?;
+    let length = u64::from_le_bytes(*length) as usize;
+    let data = length.checked_add(8).and_then(|start| bytes.get(start..));
+    let data = data.ok_or_else(short)?;
+    let header: Map<String, Value> = serde_json::from_slice(&bytes[8..8 + length])
+        .map_err(|e| format!("invalid header: {e}"))?;
+    let mut tensors = Vec::new();
+    for (name, entry) in header {
+        if name == "__metadata__" {
+            continue;
+        }
+        let number = |value: &Value| value.as_u64().map(|n| n as usize);
+        let shape = [number(&entry["shape"][0]), number(&entry["shape"][1])];
+        let range = [0, 1].map(|side: usize| number(&entry["data_offsets"][side]));
+        let ([Some(rows), Some(cols)], [Some(first), Some(end)]) = (shape, range) else {
+            return Err(format!("{name} is no matrix"));
+        };
+        let own = data.get(first..end).ok_or_else(short)?;
+        if entry["dtype"] != "F32"
+            || rows.checked_mul(cols).and_then(|n| n.checked_mul(4)) != Some(own.len())
+        {
+            return Err(format!("{name} is not {rows} × {cols} of F32"));
+        }
+        tensors.push(AdapterTensor {
+            name,
+            shape: [rows, cols],
+            values: bytemuck::pod_collect_to_vec(own),
+        });
+    }
+    Ok(tensors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adapter() -> LoraAdapter {
+        let tensor = |name: &str, shape: [usize; 2]| AdapterTensor {
+            name: name.into(),
+            shape,
+            values: (0..shape[0] * shape[1]).map(|i| i as f32 - 2.5).collect(),
+        };
+        LoraAdapter {
+            rank: 2,
+            alpha: 3.0,
+            base: "org/name".into(),
+            targets: vec!["q_proj".into()],
+            transposed: false,
+            tensors: vec![
+                tensor("a.lora_A.weight", [2, 3]),
+                tensor("a.lora_B.weight", [5, 2]),
+            ],
+        }
+    }
+
+    #[test]
+    fn files_are_read_as_they_were_written() {
+        let adapter = adapter();
+        let read = LoraAdapter::parse(adapter.config().as_bytes(), &adapter.safetensors());
+        assert_eq!(read.expect("an adapter"), adapter);
+    }
+
+    #[test]
+    fn damaged_files_are_refused() {
+        let adapter = adapter();
+        let config = adapter.config();
+        let weights = adapter.safetensors();
+        for end in [0, 7, 8, 40, weights.len() - 1] {
+            let error = LoraAdapter::parse(config.as_bytes(), &weights[..end]);
+            assert!(error.is_err(), "{end} bytes");
+        }
+        assert!(LoraAdapter::parse(b"{", &weights).is_err());
+    }
+}

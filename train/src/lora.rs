@@ -1,0 +1,509 @@
+//! Trains LoRA adapters (arXiv 2106.09685) of a text model, whose own weights stay as they are
+//! stored: 4-bit and 8-bit weights too. The result is peft's format.
+
+use crate::adapter::{AdapterTensor, LoraAdapter};
+use crate::batch::TrainSequence;
+use crate::kernels::update::Optimizer;
+use crate::schedule::{Decay, Schedule};
+use crate::trainer::{StepReport, TrainMemory, Trainer, TrainerOptions};
+use jerboa::exec::{GraphWeights, ModelFiles, PrecisionOptions};
+use jerboa::gpu::Gpu;
+use jerboa::hub::Source;
+use jerboa::ir::{Graph, LowRankUpdate, Op, WeightId, WeightKind, add_low_rank_updates};
+use jerboa::sample::philox::philox;
+use jerboa::{Error, Result, SortedSet, arch};
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+/// What peft puts before the names of the model's tensors.
+const PREFIX: &str = "base_model.model.";
+/// Maximum tokens of a micro-batch unless a sequence is longer.
+const MAX_MICRO_BATCH_TOKENS: usize = 2048;
+
+/// How an adapter is trained.
+#[derive(Debug, Clone)]
+pub struct LoraOptions {
+    /// Rank of the updates.
+    pub rank: usize,
+    /// The updates are multiplied by alpha / rank.
+    pub alpha: f32,
+    /// Last names of the matrices to update, such as `q_proj`; empty for all matrices of the layers.
+    pub targets: Vec<String>,
+    /// Passes over the data.
+    pub epochs: usize,
+    /// Sequences per step.
+    pub batch_size: usize,
+    /// Highest learning rate.
+    pub learning_rate: f32,
+    /// How the learning rate goes on after the warm-up.
+    pub decay: Decay,
+    /// Share of all steps in which the learning rate rises.
+    pub warm_up: f32,
+    /// Weight decay.
+    pub weight_decay: f32,
+    /// Largest norm of all gradients; 0 for any.
+    pub max_norm: f32,
+    /// Maximum tokens of a sequence; further tokens are cut off.
+    pub max_length: usize,
+    /// Seed of the first weights and of the order of sequences.
+    pub seed: u64,
+    /// Storage precision of the model's weights.
+    pub precision: PrecisionOptions,
+    /// The optimizer.
+    pub optimizer: Optimizer,
+}
+
+impl Default for LoraOptions {
+    fn default() -> Self {
+        Self {
+            rank: 8,
+            alpha: 16.0,
+            targets: Vec::new(),
+            epochs: 1,
+            batch_size: 8,
+            learning_rate: 2e-4,
+            decay: Decay::Linear,
+            warm_up: 0.05,
+            weight_decay: 0.0,
+            max_norm: 1.0,
+            max_length: 512,
+            seed: 0,
+            precision: PrecisionOptions::default(),
+            optimizer: Optimizer::ADAMW,
+        }
+    }
+}
+
+impl LoraOptions {
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// `Request` for a number out of bounds.
+    pub fn check(&self) -> Result<()> {
+        for (parameter, is_valid, bounds) in [
+            (
+                "rank",
+                (1..=1024).contains(&self.rank),
+                "between 1 and 1024",
+            ),
+            (
+                "alpha",
+                self.alpha.is_finite() && self.alpha > 0.0,
+                "above 0",
+            ),
+            ("epochs", self.epochs > 0, "at least 1"),
+            ("batchSize", self.batch_size > 0, "at least 1"),
+            (
+                "learningRate",
+                self.learning_rate.is_finite() && self.learning_rate > 0.0,
+                "above 0",
+            ),
+            (
+                "warmUp",
+                (0.0..=1.0).contains(&self.warm_up),
+                "between 0 and 1",
+            ),
+            ("maxLength", self.max_length > 1, "at least 2"),
+        ] {
+            if !is_valid {
+                return Err(Error::Request {
+                    parameter: parameter.into(),
+                    reason: format!("it must be {bounds}"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Learning rates of a run over `sequences` sequences.
+    pub fn schedule(&self, sequences: usize) -> Schedule {
+        let steps = self.epochs * sequences.div_ceil(self.batch_size.max(1));
+        Schedule {
+            peak: self.learning_rate,
+            warm_up: (steps as f32 * self.warm_up).ceil() as usize,
+            steps,
+            decay: self.decay,
+        }
+    }
+}
+
+/// Progress of a run, after each step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TrainProgress {
+    /// Steps done.
+    pub step: usize,
+    /// Steps of the run.
+    pub steps: usize,
+    /// Epoch, from 0.
+    pub epoch: usize,
+    /// Loss and norm of the gradients.
+    pub report: StepReport,
+    /// Learning rate of the step.
+    pub learning_rate: f32,
+}
+
+/// A trained matrix: its name and its factors.
+#[derive(Debug)]
+struct LoraMatrix {
+    update: LowRankUpdate,
+    a: WeightId,
+    b: WeightId,
+    /// Inputs and outputs.
+    size: [usize; 2],
+}
+
+/// A model with the adapter that it learns.
+pub struct LoraTrainer {
+    trainer: Trainer,
+    matrices: Vec<LoraMatrix>,
+    options: LoraOptions,
+    memory: TrainMemory,
+    /// Name of the model in adapter_config.json.
+    base: String,
+    transposed: bool,
+}
+
+impl LoraTrainer {
+    /// Loads the weights of a model and adds an adapter that does not change it yet. `base` names
+    /// the model in the adapter's settings.
+    ///
+    /// # Errors
+    /// `Request` for options out of bounds and for targets that the model lacks;
+    /// `UnsupportedOption` for models with operations that have no gradient; errors of the source
+    /// or the device.
+    pub async fn load(
+        gpu: Rc<Gpu>,
+        source: &Source,
+        files: &ModelFiles,
+        base: &str,
+        options: LoraOptions,
+    ) -> Result<Self> {
+        options.check()?;
+        let plain = arch::graph(&files.config)?;
+        let updates = updates_of(&plain, files, &options)?;
+        let weights = GraphWeights::load(&gpu, source, files, &plain, options.precision).await?;
+        let (graph, taken) = add_low_rank_updates(plain, &updates);
+        if taken != updates.len() {
+            return Err(Error::Internal(format!(
+                "{taken} of {} updates name a matmul",
+                updates.len()
+            )));
+        }
+        let matrices = updates
+            .into_iter()
+            .map(|update| matrix_of(&graph, update))
+            .collect::<Result<Vec<LoraMatrix>>>()?;
+        let factors = matrices.iter().flat_map(|matrix| [matrix.a, matrix.b]);
+        let trained: SortedSet<WeightId> = factors.collect();
+        let sequence = options.max_length * options.batch_size;
+        let trainer_options = TrainerOptions {
+            optimizer: options.optimizer,
+            weight_decay: options.weight_decay,
+            max_norm: options.max_norm,
+            max_tokens: sequence.min(MAX_MICRO_BATCH_TOKENS).max(options.max_length),
+        };
+        let memory = Trainer::estimate(graph.clone(), &weights.plans, &trained, trainer_options)?;
+        let trainer = Trainer::new(gpu, graph, weights, trained, trainer_options).await?;
+        let made = Self {
+            trainer,
+            matrices,
+            memory,
+            base: base.into(),
+            transposed: files.config.model_type() == "gpt2",
+            options,
+        };
+        made.initialize();
+        Ok(made)
+    }
+
+    /// Starts A with PyTorch's uniform distribution for linear layers, as peft does, and B with 0.
+    fn initialize(&self) {
+        for (index, matrix) in self.matrices.iter().enumerate() {
+            let [inputs, outputs] = matrix.size;
+            let rank = matrix.update.rank;
+            let bound = 1.0 / (inputs as f32).sqrt();
+            let mut values = Vec::with_capacity(rank * inputs);
+            let key = [self.options.seed as u32, (self.options.seed >> 32) as u32];
+            for block in 0..(rank * inputs).div_ceil(4) {
+                let words = philox([block as u32, index as u32, 1, 0], key);
+                values.extend(words.map(|word| {
+                    let unit = (word >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
+                    unit * bound
+                }));
+            }
+            values.truncate(rank * inputs);
+            self.trainer.set_weight(matrix.a, &values);
+            self.trainer
+                .set_weight(matrix.b, &vec![0.0; outputs * rank]);
+        }
+    }
+
+    /// Device memory by use.
+    pub fn memory(&self) -> TrainMemory {
+        self.memory
+    }
+
+    /// The trainer of the adapter's weights.
+    pub fn trainer(&mut self) -> &mut Trainer {
+        &mut self.trainer
+    }
+
+    /// Replaces the adapter's weights: to go on with an earlier one.
+    ///
+    /// # Errors
+    /// `Request` for tensors of another model, rank or set of targets.
+    pub fn set_adapter(&self, adapter: &LoraAdapter) -> Result<()> {
+        for matrix in &self.matrices {
+            let rank = matrix.update.rank;
+            let [inputs, outputs] = matrix.size;
+            for (name, id, shape) in [
+                (&matrix.update.a, matrix.a, [rank, inputs]),
+                (&matrix.update.b, matrix.b, [outputs, rank]),
+            ] {
+                let found = adapter.tensors.iter().find(|tensor| tensor.name == *name);
+                let tensor = found.filter(|tensor| tensor.shape == shape);
+                let tensor = tensor.ok_or_else(|| Error::Request {
+                    parameter: "adapter".into(),
+                    reason: format!(
+                        "it has no {name} of {} × {}. Use an adapter with the same rank and targets.",
+                        shape[0], shape[1]
+                    ),
+                })?;
+                self.trainer.set_weight(id, &tensor.values);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the adapter.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub async fn adapter(&self) -> Result<LoraAdapter> {
+        let mut tensors = Vec::with_capacity(2 * self.matrices.len());
+        let mut targets: Vec<String> = Vec::new();
+        for matrix in &self.matrices {
+            let rank = matrix.update.rank;
+            let [inputs, outputs] = matrix.size;
+            for (name, id, shape) in [
+                (&matrix.update.a, matrix.a, [rank, inputs]),
+                (&matrix.update.b, matrix.b, [outputs, rank]),
+            ] {
+                tensors.push(AdapterTensor {
+                    name: name.clone(),
+                    shape,
+                    values: self.trainer.weight(id).await?,
+                });
+            }
+            let target = last_name(&matrix.update.matrix).to_owned();
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        Ok(LoraAdapter {
+            rank: self.options.rank,
+            alpha: self.options.alpha,
+            base: self.base.clone(),
+            targets,
+            transposed: self.transposed,
+            tensors,
+        })
+    }
+
+    /// Cuts off sequences at the maximum length and drops those without labels.
+    fn fitting(&self, sequences: &[TrainSequence]) -> Vec<TrainSequence> {
+        let cut = sequences.iter().map(|sequence| TrainSequence {
+            ids: sequence.ids[..sequence.ids.len().min(self.options.max_length)].to_vec(),
+            first_label: sequence.first_label,
+        });
+        cut.filter(|sequence| sequence.labels() > 0).collect()
+    }
+
+    /// Trains one step on sequences, in as many micro-batches as needed.
+    ///
+    /// # Errors
+    /// As [`Trainer::step`].
+    pub async fn step(&mut self, sequences: &[TrainSequence], rate: f32) -> Result<StepReport> {
+        let batches = self.trainer.split(sequences);
+        self.trainer.step(&batches, rate).await
+    }
+
+    /// Computes the mean loss of sequences.
+    ///
+    /// # Errors
+    /// As [`Trainer::evaluate`].
+    pub async fn evaluate(&mut self, sequences: &[TrainSequence]) -> Result<f32> {
+        let fitting = self.fitting(sequences);
+        let mut sum = 0.0;
+        let mut all = 0;
+        for batch in self.trainer.split(&fitting) {
+            let labels: usize = batch.iter().map(TrainSequence::labels).sum();
+            sum += f64::from(self.trainer.evaluate(batch).await?) * labels as f64;
+            all += labels;
+        }
+        Ok((sum / all.max(1) as f64) as f32)
+    }
+
+    /// Trains all epochs. `progress` runs after each step and may end the run early.
+    ///
+    /// # Errors
+    /// `Request` for data without labels; errors of a step.
+    pub async fn train(
+        &mut self,
+        sequences: &[TrainSequence],
+        progress: &mut dyn FnMut(TrainProgress) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let sequences = self.fitting(sequences);
+        if sequences.is_empty() {
+            return Err(Error::Request {
+                parameter: "dataset".into(),
+                reason: "no token counts in the loss. Add longer texts, or answers to the conversations.".into(),
+            });
+        }
+        let schedule = self.options.schedule(sequences.len());
+        let mut step = 0;
+        for epoch in 0..self.options.epochs {
+            let order = shuffled(sequences.len(), self.options.seed, epoch);
+            for batch in order.chunks(self.options.batch_size) {
+                let own: Vec<TrainSequence> = batch
+                    .iter()
+                    .map(|index| sequences[*index].clone())
+                    .collect();
+                let learning_rate = schedule.rate(step);
+                let report = self.step(&own, learning_rate).await?;
+                step += 1;
+                let done = TrainProgress {
+                    step,
+                    steps: schedule.steps,
+                    epoch,
+                    report,
+                    learning_rate,
+                };
+                if progress(done).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the last part of a tensor's name before `.weight`.
+fn last_name(tensor: &str) -> &str {
+    let stem = tensor.strip_suffix(".weight").unwrap_or(tensor);
+    stem.rsplit('.').next().unwrap_or(stem)
+}
+
+/// Returns the updates of the targets in a graph.
+fn updates_of(
+    graph: &Graph,
+    files: &ModelFiles,
+    options: &LoraOptions,
+) -> Result<Vec<LowRankUpdate>> {
+    let mut updates: Vec<LowRankUpdate> = Vec::new();
+    let mut known: Vec<&str> = Vec::new();
+    for node in &graph.nodes {
+        let Op::Linear(linear) = &node.op else {
+            continue;
+        };
+        let weight = graph.weight(linear.weight);
+        let [(name, _)] = &weight.parts[..] else {
+            continue;
+        };
+        // The rows of an update would have to be ordered as those of the checkpoint.
+        let is_ordered = arch::row_order(&files.config, name)?.is_some();
+        if weight.kind != WeightKind::Matrix || is_ordered {
+            continue;
+        }
+        let target = last_name(name);
+        if !known.contains(&target) {
+            known.push(target);
+        }
+        let is_target = options.targets.is_empty() || options.targets.iter().any(|t| t == target);
+        if is_target && updates.iter().all(|update| update.matrix != *name) {
+            let stem = name.strip_suffix(".weight").unwrap_or(name);
+            updates.push(LowRankUpdate {
+                matrix: name.clone(),
+                a: format!("{PREFIX}{stem}.lora_A.weight"),
+                b: format!("{PREFIX}{stem}.lora_B.weight"),
+                rank: options.rank,
+                scale: options.alpha / options.rank as f32,
+            });
+        }
+    }
+    let missing = options
+        .targets
+        .iter()
+        .find(|target| !known.contains(&&target[..]));
+    match missing {
+        Some(target) => Err(Error::Request {
+            parameter: "targets".into(),
+            reason: format!(
+                "{} has no matrix '{target}' that can be updated. Use {}.",
+                graph.name,
+                known.join(", ")
+            ),
+        }),
+        None => Ok(updates),
+    }
+}
+
+fn matrix_of(graph: &Graph, update: LowRankUpdate) -> Result<LoraMatrix> {
+    let find = |name: &str| {
+        let found = graph
+            .weights
+            .iter()
+            .position(|weight| weight.parts.len() == 1 && weight.parts[0].0 == name);
+        found
+            .map(WeightId)
+            .ok_or_else(|| Error::Internal(format!("{name} is not in the graph")))
+    };
+    let a = find(&update.a)?;
+    let b = find(&update.b)?;
+    Ok(LoraMatrix {
+        size: [graph.weight(a).cols, graph.weight(b).rows()],
+        a,
+        b,
+        update,
+    })
+}
+
+/// Returns the numbers below `count` in the order of an epoch.
+fn shuffled(count: usize, seed: u64, epoch: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        let key = [seed as u32, (seed >> 32) as u32];
+        let word = philox([last as u32, epoch as u32, 2, 0], key)[0];
+        let other = (u64::from(word) * (last as u64 + 1)) >> 32;
+        order.swap(last, other as usize);
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_have_orders_of_their_own() {
+        let first = shuffled(50, 7, 0);
+        assert_eq!(first, shuffled(50, 7, 0));
+        assert_ne!(first, shuffled(50, 7, 1));
+        assert_ne!(first, shuffled(50, 8, 0));
+        let mut sorted = first;
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..50).collect::<Vec<usize>>());
+    }
+
+    #[test]
+    fn options_out_of_bounds_are_refused() {
+        let options = LoraOptions {
+            rank: 0,
+            ..LoraOptions::default()
+        };
+        let error = options.check().expect_err("no rank");
+        assert!(error.to_string().contains("rank"), "{error}");
+        assert!(LoraOptions::default().check().is_ok());
+        assert_eq!(LoraOptions::default().schedule(81).steps, 11);
+    }
+}

@@ -1,0 +1,101 @@
+//! Learning rates by step, with the names and formulas of transformers.
+
+use jerboa::{Error, Result};
+use std::f32::consts::PI;
+
+/// How the learning rate goes on after the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Decay {
+    /// It stays.
+    #[default]
+    Constant,
+    /// It falls to 0 in a line.
+    Linear,
+    /// It falls to 0 in half a cosine.
+    Cosine,
+}
+
+impl Decay {
+    /// Parses the value of the option `schedule`.
+    ///
+    /// # Errors
+    /// `Request` for other names.
+    pub fn from_name(name: &str) -> Result<Self> {
+        match name {
+            "constant" => Ok(Self::Constant),
+            "linear" => Ok(Self::Linear),
+            "cosine" => Ok(Self::Cosine),
+            other => Err(Error::Request {
+                parameter: "schedule".into(),
+                reason: format!("'{other}' is not supported. Use constant, linear or cosine."),
+            }),
+        }
+    }
+}
+
+/// Learning rates of a training run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Schedule {
+    /// The highest learning rate.
+    pub peak: f32,
+    /// Steps in which the rate rises from 0 to the peak.
+    pub warm_up: usize,
+    /// Steps of the run.
+    pub steps: usize,
+    /// What follows the warm-up.
+    pub decay: Decay,
+}
+
+impl Schedule {
+    /// The same rate in all steps.
+    pub fn constant(peak: f32) -> Self {
+        Self {
+            peak,
+            warm_up: 0,
+            steps: usize::MAX,
+            decay: Decay::Constant,
+        }
+    }
+
+    /// Returns the rate of a step, counted from 0. The warm-up's first step has a rate above 0.
+    pub fn rate(&self, step: usize) -> f32 {
+        if step + 1 < self.warm_up {
+            return self.peak * (step + 1) as f32 / self.warm_up as f32;
+        }
+        let past = step + usize::from(self.warm_up > 0) - self.warm_up;
+        let share = past as f32 / self.steps.saturating_sub(self.warm_up).max(1) as f32;
+        let factor = match self.decay {
+            Decay::Constant => 1.0,
+            Decay::Linear => 1.0 - share,
+            Decay::Cosine => 0.5 * (1.0 + (PI * share).cos()),
+        };
+        self.peak * factor.max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_rise_and_fall() {
+        let schedule = |decay| Schedule {
+            peak: 2.0,
+            warm_up: 4,
+            steps: 12,
+            decay,
+        };
+        let constant = schedule(Decay::Constant);
+        assert_eq!(
+            [0, 1, 3, 11].map(|step| constant.rate(step)),
+            [0.5, 1.0, 2.0, 2.0]
+        );
+        let linear = schedule(Decay::Linear);
+        assert_eq!([3, 7, 11].map(|step| linear.rate(step)), [2.0, 1.0, 0.0]);
+        let cosine = schedule(Decay::Cosine);
+        assert!((cosine.rate(7) - 1.0).abs() < 1e-6);
+        assert!(cosine.rate(4) > linear.rate(4));
+        assert_eq!(Schedule::constant(0.1).rate(1_000_000), 0.1);
+        assert!(Decay::from_name("exponential").is_err());
+    }
+}
