@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { shot, WEBGPU_SINCE } from "./support/browser.mjs";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
-import { answered, chatting as openChat, field, pick, send, shape, STATES } from "./support/states.mjs";
+import { answered, chatting as openChat, field, pick, send, shape, STATES, VISITS } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site;
@@ -347,8 +347,16 @@ test("answers have a schema, tools of the page, and thoughts apart", options, as
   await context.close();
 });
 
-test("axe finds nothing in any state, light or dark", { timeout: 240_000 }, async () => {
+test("axe finds nothing in any state or on any page, light or dark", { timeout: 480_000 }, async () => {
   const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+  for (const [i, [name, prepare, path, sign]] of VISITS.entries()) {
+    const { page, context } = await site.open({ colorScheme: i % 2 ? "dark" : "light" }, prepare, path);
+    await page.locator(sign).first().waitFor();
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
+    assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(" ")}`), [], name);
+    await context.close();
+  }
   for (const [colorScheme, width] of [["light", 1280], ["dark", 390]]) {
     const { page, context } = await site.open({ colorScheme, viewport: { width, height: 844 } });
     await page.evaluate(axe);

@@ -49,6 +49,15 @@ export async function shape(page, change) {
   await page.keyboard.press("Escape");
 }
 
+const textFile = (name, text) => ({ name, mimeType: "text/plain", buffer: Buffer.from(text) });
+
+/** A search's results: one that fits, one that does not, and one with files to choose from. */
+const HUB_MODELS = [
+  { id: "org/Llama-4bit", downloads: 43210, tags: ["safetensors", "4-bit", "license:mit"], safetensors: { parameters: { U32: 154e6 }, total: 154e6 } },
+  { id: "org/Llama-large", downloads: 2_400_000, gated: "manual", tags: ["safetensors"], safetensors: { parameters: { BF16: 3.2e9 }, total: 3.2e9 } },
+  { id: "org/Llama-GGUF", downloads: 120_345, tags: ["gguf", "license:mit"], gguf: { total: 1.2e9 } },
+];
+
 /** Each state follows from the previous one. */
 export const STATES = [
   ["welcome", (page) => page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor()],
@@ -78,9 +87,34 @@ export const STATES = [
     await page.locator("math").nth(1).waitFor();
   }],
   ["edit", (page) => page.getByRole("button", { name: "Edit this message" }).first().click()],
+  ["attached", async (page) => {
+    await page.keyboard.press("Escape");
+    await page.getByLabel("Attach text files", { exact: true }).setInputFiles([textFile("bees.txt", "Bees live in a hive."), textFile("image.bin", "\u0000")]);
+    await page.getByRole("alert").getByText("image.bin is not a text file.").waitFor();
+  }],
+  ["passages", async (page) => {
+    await send(page, "Where do bees live?");
+    await page.getByText("Passages used").click();
+  }],
+  ["dictation", async (page) => {
+    await page.getByRole("button", { name: "Dictate", exact: true }).click();
+    await page.getByText("Dictation needs a speech-to-text model.").waitFor();
+  }],
   ["picker", async (page) => {
     await page.keyboard.press("Escape");
+    // Later states have no files.
+    await page.getByRole("button", { name: "New conversation", exact: true }).click();
     await page.locator(".model-button").click();
+  }],
+  ["code-of-model", async (page) => {
+    await page.getByRole("button", { name: "Use in your code" }).click();
+    await page.getByRole("button", { name: "Copy the code" }).waitFor();
+  }],
+  ["hub", async (page) => {
+    await page.route("https://huggingface.co/api/models**", (route) => route.fulfill({ json: HUB_MODELS, headers: { "access-control-allow-origin": "*" } }));
+    await page.getByRole("textbox", { name: "From Hugging Face" }).fill("llama");
+    await page.getByRole("button", { name: "Search", exact: true }).click();
+    await page.getByRole("list", { name: "Models for “llama”" }).waitFor();
   }],
   ["conversations", async (page) => {
     await page.keyboard.press("Escape");
