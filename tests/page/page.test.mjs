@@ -158,6 +158,10 @@ test("a model for another task is named with the tab it belongs to; errors are r
   const alert = page.getByRole("main").getByRole("alert");
   await alert.waitFor();
   assert.match(await alert.innerText(), /org\/embedder cannot generate text\.[^]*embedding model/);
+  await pick(page, "org/whisper");
+  await alert.getByText("org/whisper cannot generate text.").waitFor();
+  assert.equal(await alert.getByRole("link", { name: "Speech to text", exact: true }).getAttribute("href"), "#stt");
+  await pick(page, "org/embedder");
   await alert.getByRole("link", { name: "Open the Embedding tab", exact: true }).click();
   await page.getByRole("region", { name: "Documents", exact: true }).waitFor();
   await pick(page, "org/chat");

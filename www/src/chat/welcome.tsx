@@ -132,9 +132,13 @@ function Also() {
   );
 }
 
+/** Tabs of speech models, by task. */
+const SPEECH_TABS: Partial<Record<string, string>> = { transcribe: "stt", speak: "tts" };
+
 /** The notice for a model that cannot generate text. */
 export function NotForText({ model, reads, choose }: { model: Model; reads: boolean; choose: () => void }) {
   const { task } = model.info;
+  const tab = ALSO.tabs.find(({ id }) => id === SPEECH_TABS[task]);
   return (
     <Notice
       title={CHAT.notForText(model.info.model)}
@@ -148,10 +152,15 @@ export function NotForText({ model, reads, choose }: { model: Model; reads: bool
               {CHAT.toEmbedding}
             </a>
           )}
+          {tab && (
+            <a class="secondary" href={`#${tab.id}`}>
+              {tab.name}
+            </a>
+          )}
         </>
       }
     >
-      {task === "embed" ? CHAT.vectors : task === "rerank" ? CHAT.ranks : reads ? "" : CHAT.noTokenizer}
+      {task === "embed" ? CHAT.vectors : task === "rerank" ? CHAT.ranks : tab ? tab.does : reads ? "" : CHAT.noTokenizer}
     </Notice>
   );
 }
