@@ -379,7 +379,7 @@ export const VISION = {
   conversation: "Conversation",
   fresh: "New conversation",
   encoded: (time: string) => `Images processed in ${time}.`,
-  randomWeights: "This tiny demo model has random weights, so its answers are meaningless. Choose a real model above.",
+  randomWeights: "This tiny demo model has random weights, so its answers are meaningless. Choose a real model.",
   load: (name: string, size: string) => `Load ${name} (${size})`,
   bundledNote: "Built into this page, works offline. Random weights: its answers are meaningless.",
   noImages: (name: string) => `${name} does not support images.`,
