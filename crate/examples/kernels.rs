@@ -1,6 +1,6 @@
 //! Benchmarks the matmul kernels on this machine's GPU over real shapes, weight layouts and tile
 //! sizes:
-//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|norms|recurrent] [-- all]`.
+//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|norms|batch|recurrent] [-- all]`.
 //!
 //! Weights are read from copies that together exceed any cache, and dispatches are dependent, as in
 //! a decode step. Prints the median of five runs in microseconds, with GB/s (gemv) or Tflop/s
@@ -71,7 +71,7 @@ impl Bench {
             launches.iter().map(step).collect::<Result<_, _>>()?,
         )?;
         // Prefill matmuls take long enough to need few repetitions.
-        let repeat = if rows > 1 {
+        let repeat = if rows > 8 {
             3
         } else {
             (200 / launches.len()).max(2)
@@ -189,6 +189,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if has("norms") {
         return fused_norms(&bench);
     }
+    if has("batch") {
+        return batched_gemv(&bench);
+    }
     if !has("gemm") {
         for (n, k, gated) in shapes {
             for (name, layout) in layouts {
@@ -262,6 +265,40 @@ fn short_prompts(bench: &Bench) -> Result<(), Box<dyn Error>> {
             for height in [32, 64, 128] {
                 prefill_matmul(bench, ("q4", affine(4)), (n, k, gated), rows, height)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// GEMVs of batched decode: rows of x in 16 bits, then in 8.
+fn batched_gemv(bench: &Bench) -> Result<(), Box<dyn Error>> {
+    for rows in [2u32, 4, 8] {
+        bench.gpu.write(
+            &bench.state,
+            0,
+            bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]),
+        );
+        for (n, k, gated) in [
+            (1152, 896, false),
+            (9728, 896, true),
+            (896, 4864, false),
+            (6144, 4096, false),
+            (4096, 4096, false),
+            (28672, 4096, true),
+            (4096, 14336, false),
+        ] {
+            let mut times = Vec::new();
+            for batch in [false, true] {
+                let (launches, _) = bench.launches(affine(4), n, k, gated, |m| {
+                    let m = Matmul { batch, ..m.clone() };
+                    vec![m.gemv(bench.gpu.caps(), rows as usize, bench.state.clone())]
+                })?;
+                times.push(bench.time(&launches, rows)?);
+            }
+            println!(
+                "batch {rows} q4 {n}x{k}: {:.2} us in 16 bits, {:.2} in 8",
+                times[0], times[1]
+            );
         }
     }
     Ok(())

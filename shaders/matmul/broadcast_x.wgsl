@@ -13,10 +13,6 @@ fn column(base: u32, half: u32, place: u32) -> u32 {
 
 // Four adjacent threads load a block.
 fn hold(place: u32, a: vec4<f32>, b: vec4<f32>) {
-    let both = a + b;
-    var sum = (both.x + both.y) + (both.z + both.w);
-    sum += subgroupShuffleXor(sum, 1u);
-    sum += subgroupShuffleXor(sum, 2u);
 #ifdef ROUND
     const most = TOP;
     const inverse = 1.0;
@@ -28,9 +24,20 @@ fn hold(place: u32, a: vec4<f32>, b: vec4<f32>) {
     var inverse = TOP / most;
     if (!(most > 0.0)) { inverse = 0.0; }
 #endif
+    let values = x_octet(a, b, inverse);
+#if X_BITS == 16
+    let both = a + b;
+    var sum = (both.x + both.y) + (both.z + both.w);
+#else
+    // Of the integers, so that biases multiply the same x as codes do.
+    const ones = 0x01010101u;
+    var sum = f32(dot4I8Packed(values.x, ones) + dot4I8Packed(values.y, ones)) * (most / TOP);
+#endif
+    sum += subgroupShuffleXor(sum, 1u);
+    sum += subgroupShuffleXor(sum, 2u);
     let block = place / 4u;
     let octet = place % 4u;
-    octets[octet * ROW_THREADS + (block ^ (octet * 2u))] = x_octet(a, b, inverse);
+    octets[octet * ROW_THREADS + (block ^ (octet * 2u))] = values;
     if (octet == 0u) { block_lines[block] = vec2<f32>(most / TOP, sum); }
 }
 
@@ -50,7 +57,7 @@ fn held(block: u32) -> XBlock {
     x.low1 = low_a.zw;
     x.low2 = low_b.xy;
     x.low3 = low_b.zw;
-#ifndef ROUND
+#if X_BITS == 16
     let high_a = x_turned(vec4<u32>(octet0.zw, octet1.zw));
     let high_b = x_turned(vec4<u32>(octet2.zw, octet3.zw));
     x.high0 = high_a.xy;
@@ -61,7 +68,7 @@ fn held(block: u32) -> XBlock {
 #else
 #for i in 0..4
     x.low$i = octet$i.xy;
-#ifndef ROUND
+#if X_BITS == 16
     x.high$i = octet$i.zw;
 #endif
 #endfor

@@ -1,6 +1,6 @@
-// Block GEMV y = x Wᵀ for one row of x (decode) or COLS of a few (verification), with weights in blocks of 32. Each
-// thread keeps one block of each row of x in registers and iterates over rows of W, four at a time, while the next four
-// load. ROW_THREADS threads share all of K (looping if K is longer) and `share` outputs; ROW_GROUPS such groups per
+// Block GEMV y = x Wᵀ for one row of x (decode) or COLS of a few (verification, batches), with weights in blocks of 32.
+// Each thread keeps one block of each row of x in registers and iterates over rows of W, four at a time, while the next
+// four load. With X_BITS 8, x is quantized to 8 bits in blocks, so that eight rows fit registers. ROW_THREADS threads share all of K (looping if K is longer) and `share` outputs; ROW_GROUPS such groups per
 // workgroup share the reads of x. Sums are f32.
 // NORM computes y = rmsnorm(x) Wᵀ: the norm only scales the dot product, so its sum of squares is accumulated
 // alongside. ROUND quantizes x, or its norm, to integers up to 127 of its largest magnitude (shaders/norm/norm.wgsl); K
@@ -206,17 +206,23 @@ fn main(
         var codes$r = w_codes(weight_row(first + $ru) + shift, block);
         var bits$r = w_bits(weight_row(first + $ru) + shift, block * 32u);
 #endfor
-        // All loads of x start before the first is used.
+#for h in 0..2
+#for j in 0..4/ROW_GROUPS
+        let at$h$j = column(base, $hu, lid + $ju * WG);
+        let near$h$j = min(at$h$j, (params.k - 1u) / 4u);
+#endfor
+#endfor
 #if KV_SPLITS != 0
 #for j in 0..4/ROW_GROUPS
         let both$j = joined(column(base, 0u, lid + $ju * WG), column(base, 1u, lid + $ju * WG));
 #endfor
 #endif
+        // Two rows of x at a time: their loads all start before the first is used.
+#for p in 0..COLS
+#for c in 0..COLS
+#if $c/2 == $p
 #for h in 0..2
 #for j in 0..4/ROW_GROUPS
-        let at$h$j = column(base, $hu, lid + $ju * WG);
-        let near$h$j = min(at$h$j, (params.k - 1u) / 4u);
-#for c in 0..COLS
 #ifdef SUM_EXPERTS
         let x$c_$h$j = mixed(col0, x$c, all, at$h$j);
 #else
@@ -227,13 +233,22 @@ fn main(
 #endif
 #endif
 #endfor
-#ifdef NORM
-        let gain$h$j = norm[near$h$j] + params.norm_offset;
+#endfor
 #endif
 #endfor
+#ifdef NORM
+#if $p == 0
+#for h in 0..2
+#for j in 0..4/ROW_GROUPS
+        let gain$h$j = norm[near$h$j] + params.norm_offset;
 #endfor
+#endfor
+#endif
+#endif
 #ifdef ROUND
+#if $p*2 < COLS
 #for c in 0..COLS
+#if $c/2 == $p
         var top$c = vec4<f32>(0.0);
 #for h in 0..2
 #for j in 0..4/ROW_GROUPS
@@ -252,14 +267,19 @@ fn main(
             squares[$cu * subgroups + subgroup] = square$c;
             tops[$cu * subgroups + subgroup] = most$c;
         }
+#endif
 #endfor
         workgroupBarrier();
 #for c in 0..COLS
+#if $c/2 == $p
         let norm$c = norm_of($cu, subgroups);
         let steps$c = norm$c / unit_of($cu, subgroups, norm$c);
+#endif
 #endfor
 #endif
+#endif
 #for c in 0..COLS
+#if $c/2 == $p
 #for h in 0..2
 #for j in 0..4/ROW_GROUPS
 #ifdef ROUND
@@ -307,6 +327,8 @@ fn main(
 #endfor
         let ready$c = x_block(mine$c);
 #endif
+#endif
+#endfor
 #endfor
         for (var item = 0u; item < items; item += 4u) {
 #for r in 0..4
@@ -320,19 +342,20 @@ fn main(
                 bits$r = w_bits(weight_row(first + item + 4u + $ru) + shift, block * 32u);
 #endfor
             }
+            // All sums first: branches between them would keep the rows of x in sequence.
 #for c in 0..COLS
-            {
 #for r in 0..4
-                let y$r = w_dot(now$r, ready$c) * line$r.x + line$r.y * ready$c.sum;
+            let y$c_$r = w_dot(now$r, ready$c) * line$r.x + line$r.y * ready$c.sum;
 #endfor
-                var sum = turn(y0, y1, y2, y3, lane, subgroup_size);
-                if (lane < 4u) {
-                    let slot = ((item + lane) * COLS + $cu) * subgroups + subgroup;
-                    if (base != 0u) { sum += sums[slot]; }
-                    sums[slot] = sum;
-                }
+            var sum$c = turn(y$c_0, y$c_1, y$c_2, y$c_3, lane, subgroup_size);
+#endfor
+            if (lane < 4u) {
+#for c in 0..COLS
+                let slot$c = ((item + lane) * COLS + $cu) * subgroups + subgroup;
+                if (base != 0u) { sum$c += sums[slot$c]; }
+                sums[slot$c] = sum$c;
+#endfor
             }
-#endfor
         }
     }
 #ifndef ROUND

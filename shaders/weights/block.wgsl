@@ -107,25 +107,31 @@ fn w_bytes(octet: Octet) -> vec2<u32> {
 
 #if DOT == 1
 // x as 16-bit integers times `unit`, with low and high bytes packed to match four codes. A dot product of four bytes is
-// one operation; the error is 2^-16 of the block's largest element. With ROUND, x is integers, stored in the low bytes.
+// one operation; the error is 2^-16 of the block's largest element. With X_BITS 8, x is 8-bit integers times `unit`, in the
+// low bytes; with ROUND, it is integers.
 struct XBlock {
     sum: f32,
     unit: f32,
 #for i in 0..4
     low$i: vec2<u32>,
-#ifndef ROUND
+#if X_BITS == 16
     high$i: vec2<u32>,
 #endif
 #endfor
 }
 // An octet of x: low bytes, then high ones.
-#ifdef ROUND
-alias XOctet = vec2<u32>;
-#else
+#if X_BITS == 16
 alias XOctet = vec4<u32>;
+#else
+alias XOctet = vec2<u32>;
 #endif
 
+// The largest integer of x.
+#if X_BITS == 16
 const TOP: f32 = 32512.0;
+#else
+const TOP: f32 = 127.0;
+#endif
 // Added to a float below 2^22, it leaves the nearest integer in the lowest bits: conversions are slow.
 const WHOLE: f32 = 12582912.0;
 // Dot products take signed bytes: 8-bit codes are stored minus 128.
@@ -153,7 +159,7 @@ fn x_octet(a: vec4<f32>, b: vec4<f32>, inverse: f32) -> XOctet {
     let first = p;
     let second = q;
 #endif
-#ifdef ROUND
+#if X_BITS == 8
     return vec2<u32>(x_bytes(first), x_bytes(second));
 #else
     // The low bytes are signed: half of one rounds up.
@@ -179,7 +185,7 @@ fn x_turned(v: vec4<u32>) -> vec4<u32> {
 // The sum of (code - OFFSET) * x.
 fn w_dot(codes: Codes, x: XBlock) -> f32 {
     var low = 0i;
-#ifndef ROUND
+#if X_BITS == 16
     var high = 0i;
 #endif
 #for i in 0..4
@@ -189,14 +195,18 @@ fn w_dot(codes: Codes, x: XBlock) -> f32 {
     let q$i = w_bytes(codes.o$i);
 #endif
     low += dot4I8Packed(q$i.x, x.low$i.x) + dot4I8Packed(q$i.y, x.low$i.y);
-#ifndef ROUND
+#if X_BITS == 16
     high += dot4I8Packed(q$i.x, x.high$i.x) + dot4I8Packed(q$i.y, x.high$i.y);
 #endif
 #endfor
+#if X_BITS == 16
+    return f32(high * 256 + low) * x.unit;
+#else
 #ifdef ROUND
     return f32(low);
 #else
-    return f32(high * 256 + low) * x.unit;
+    return f32(low) * x.unit;
+#endif
 #endif
 }
 #else

@@ -145,6 +145,8 @@ struct Case {
     gemm: bool,
     /// Whether the GEMM quantizes its input to 8 bits.
     packed: bool,
+    /// Whether the GEMV does, for several rows.
+    batch: bool,
     softcap: f32,
     /// Rows and columns of a tile and the number of workgroups; `None` leaves the choice to the
     /// engine.
@@ -211,6 +213,7 @@ fn check_as(
     });
     m.gated = case.gated.then_some(n as u32);
     m.quantize = case.round;
+    m.batch = case.batch;
     assert!(
         !case.round || m.quantizes_input(caps, rows),
         "{layout} {rows}x{n}x{k}: not rounded"
@@ -293,10 +296,10 @@ fn check_as(
     } else {
         input
     };
-    let input = if case.packed {
-        round_groups_to_int8(&input, k, x_group as usize)
-    } else {
-        input
+    let input = match case {
+        Case { packed: true, .. } => round_groups_to_int8(&input, k, x_group as usize),
+        Case { batch: true, .. } => round_groups_to_int8(&input, k, 32),
+        _ => input,
     };
     let matmul = reference::matmul(&input, &w, rows, total, k);
     let mut expected = Vec::new();
@@ -333,6 +336,7 @@ const PLAIN: Case = Case {
     times: false,
     gemm: false,
     packed: false,
+    batch: false,
     softcap: 0.0,
     tiles: None,
 };
@@ -521,6 +525,53 @@ fn gemv_blocks_rounds_activations() {
                 "{layout} {rows}x{n}x{k}, DOT = {value}: {error:e}"
             );
         }
+    }
+}
+
+/// Rows of a batch in 8 bits: every layout, two to nine rows, K in one pass and in several, with every
+/// epilogue, with much workgroup memory and with little.
+#[test]
+fn gemv_blocks_quantizes_the_rows_of_a_batch() {
+    let affine = |bits, group, form, scale| WeightLayout::Affine {
+        bits,
+        group,
+        form,
+        scale,
+    };
+    let layouts = [
+        affine(4, 32, AffineForm::Bias, Float::F16),
+        affine(4, 64, AffineForm::Zero, Float::BF16),
+        affine(8, 32, AffineForm::Bias, Float::F16),
+        WeightLayout::Q4K,
+        WeightLayout::Mxfp4,
+        WeightLayout::Ternary,
+    ];
+    let shapes = [(5, 33), (75, 1030), (2100, 172), (40, 4356)];
+    for (bits, rows) in (0..16).zip([8, 3, 2, 5, 9, 4, 7].into_iter().cycle()) {
+        let layout = layouts[bits % layouts.len()];
+        let (n, k) = shapes[(bits + bits / 4) % shapes.len()];
+        let caps = Caps {
+            force: Some(VariantOverride {
+                kernel: Kernel::GemvBlocks,
+                name: "DOT",
+                value: 1,
+            }),
+            max_invocations: [1024, 64][bits / 2 % 2],
+            max_workgroup_storage: [64 << 10, 16 << 10][bits / 3 % 2],
+            ..gpu().caps().clone()
+        };
+        let case = Case {
+            batch: true,
+            gated: bits & 1 > 0,
+            norm: bits & 2 > 0,
+            bias: bits & 4 > 0,
+            residual: bits & 8 > 0,
+            times: bits.is_multiple_of(3),
+            softcap: if bits & 12 == 12 { 30.0 } else { 0.0 },
+            ..PLAIN
+        };
+        let error = check_as(gpu(), &caps, layout, [rows, n, k], &case);
+        assert!(error < 1e-6, "{layout} {rows}x{n}x{k} {bits:#b}: {error:e}");
     }
 }
 

@@ -67,6 +67,8 @@ pub struct Matmul<B> {
     pub norm: Option<NormPrologue<B>>,
     /// Whether x, or its norm, is quantized to 8 bits. Requires [`Self::rounds`].
     pub quantize: bool,
+    /// Whether a GEMV of several rows may quantize x to 8 bits in groups of 32, as prompts do.
+    pub batch: bool,
     /// Row offset from the gate to the up projection: `y = act(x Gᵀ) * (x Uᵀ)`.
     pub gated: Option<u32>,
     /// Activation code of shaders/common/activation.wgsl; 0 for none.
@@ -103,6 +105,7 @@ impl<B: Clone> Matmul<B> {
             multiply: false,
             norm: None,
             quantize: false,
+            batch: false,
             gated: None,
             act: 0,
             scale: 1.0,
@@ -148,7 +151,9 @@ impl<B: Clone> Matmul<B> {
             .set("ROW_THREADS", choice.row_threads)
             .set("ROW_GROUPS", choice.row_groups)
             .set("COLS", choice.cols)
-            .set("DOT", choice.packed_dot);
+            .set("DOT", choice.packed_dot)
+            .set("X_BITS", choice.x_bits)
+            .set("SUMS", choice.sums);
         let x = self.n.div_ceil(choice.outputs * choice.row_groups);
         self.rows_launch(variant, [x, 1], rows, choice.cols, state)
             .set("share", choice.outputs)
@@ -582,11 +587,19 @@ pub struct GemvBlocksTiling {
     pub cols: u32,
     /// 1 to use packed 8-bit dot products.
     pub packed_dot: u32,
+    /// Bits of the integers of x with packed dot products: 16, or 8.
+    pub x_bits: u32,
+    /// f32 values of workgroup memory for the sums.
+    pub sums: u32,
 }
 
 impl GemvBlocksTiling {
-    /// f32 values of workgroup memory for the sums; SUMS in the shader.
+    /// [`Self::sums`] of at most two rows of x.
     const SUMS: u32 = 1024;
+    /// [`Self::sums`] of more rows, where workgroup memory suffices: fewer workgroups load all of x.
+    const MANY_SUMS: u32 = 4096;
+    /// Bytes of workgroup memory that suffice for [`Self::MANY_SUMS`].
+    const MANY_SUMS_STORAGE: u32 = 32 << 10;
     /// Largest thread group that variants.toml declares.
     const MAX_ROW_THREADS: u32 = 512;
     /// Weight rows in flight per thread.
@@ -620,12 +633,27 @@ impl GemvBlocksTiling {
         if !caps.subgroups || caps.subgroup_size.0 < 4 || forces(Kernel::Gemv) || (few && !forced) {
             return None;
         }
+        let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::GemvBlocks, name, own);
+        // Several rows of 16 bits exceed a thread's registers.
+        let eight_bits = m.quantize || (m.batch && rows > 1 && dot == 1 && !alone);
+        let x_bits = if eight_bits && dot == 1 { 8 } else { 16 };
+        let cols = match rows {
+            _ if alone => 1,
+            0..=1 => pick("COLS", 1),
+            3.. if x_bits == 8 && !m.quantize => pick("COLS", if rows > 4 { 8 } else { 4 }),
+            _ => pick("COLS", 2),
+        };
+        let sums = if cols > 2 && caps.max_workgroup_storage >= Self::MANY_SUMS_STORAGE {
+            Self::MANY_SUMS
+        } else {
+            Self::SUMS
+        };
         let unit = caps.subgroup_size.1.max(32);
         let blocks =
             m.weight.layout.padded_cols(m.weight.cols as usize) as u32 / 32 * m.experts_summed();
         let memory = caps
             .max_workgroup_storage
-            .saturating_sub(4 * Self::SUMS + 1024)
+            .saturating_sub(4 * sums + 1024 * cols.div_ceil(2))
             / 72;
         let most = caps.max_invocations.min(memory).min(Self::MAX_ROW_THREADS) / unit * unit;
         if most == 0 || (blocks * 2 < unit && !forced) {
@@ -642,25 +670,19 @@ impl GemvBlocksTiling {
                 1
             }
         };
-        let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::GemvBlocks, name, own);
         let teams = fits(pick("ROW_GROUPS", fits(4).max(fits(2))));
         // As many workgroups as run at once: each then reads x once, and none is left for a second
         // wave. A single group, or several rows of x, needs more registers for x in flight.
-        let cols = if alone {
-            1
-        } else {
-            pick("COLS", if rows > 1 { 2 } else { 1 })
-        };
         let threads = match (cols, teams) {
-            (2, _) => 256,
-            (_, 1) => 512,
-            _ => 768,
+            (1, 1) => 512,
+            (1, _) => 768,
+            _ => 256,
         };
         let groups = (caps.target_workgroups() / 8 * (threads / (team * teams)).max(1)
             / m.experts_per_row())
         .max(1);
         let least = Self::ROWS_IN_FLIGHT / each;
-        let room = Self::SUMS / each / cols / (team * teams / caps.subgroup_size.0) / least * least;
+        let room = sums / each / cols / (team * teams / caps.subgroup_size.0) / least * least;
         let turns = m.n.div_ceil(groups * teams * room);
         let share = m.n.div_ceil(groups * teams * turns).next_multiple_of(least);
         Some(Self {
@@ -669,6 +691,8 @@ impl GemvBlocksTiling {
             outputs: share,
             cols,
             packed_dot: dot,
+            x_bits,
+            sums,
         })
     }
 }

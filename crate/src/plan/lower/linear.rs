@@ -4,7 +4,7 @@
 use super::{Lower, Lowering, NodeViews, Slot, unsupported};
 use crate::ir::{Activation, Addend, Combine, Dim, Linear, Node, Norm, Prologue, ValueId};
 use crate::kernels::kv_splits::KvSplits;
-use crate::kernels::matmul::{Matmul, NormPrologue, QuantizedRows, View};
+use crate::kernels::matmul::{Matmul, NormPrologue, QuantizeInputs, QuantizedRows, View};
 use crate::{Error, Result};
 
 /// Elements of a matrix that is large for a software device.
@@ -65,6 +65,8 @@ impl Lower for Linear {
             matmul.f16_input = lowering.f16_values.contains(&node.node.inputs[0]);
             matmul.norm = norm.clone();
             matmul.quantize = quantize;
+            matmul.batch =
+                options.rows.is_batch() && options.quantize_inputs != QuantizeInputs::Never;
             matmul.act = self.activation() as u32;
             matmul.scale = self.scale;
             matmul.softcap = self.softcap;
