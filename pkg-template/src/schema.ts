@@ -210,7 +210,8 @@ export interface EngineLoadFields {
   maxWeightBuffer?: number;
   /**
    * Precision of matmul inputs in prompts. `auto` is `int8` for weights of at most 8 bits on GPUs with packed dot
-   * products and without subgroup matrices. Default: `auto`.
+   * products and without subgroup matrices; there and with them, requests that decode together have 8-bit inputs as
+   * well. Default: `auto`.
    */
   activations?: "auto" | "f32" | "int8";
   /** Format of the KV cache; `auto` chooses for the device. Default: `auto`. */
@@ -673,7 +674,8 @@ export interface LoadFields {
   maxWeightBuffer?: number;
   /**
    * Precision of matmul inputs in prompts. `auto` is `int8` for weights of at most 8 bits on GPUs with packed dot
-   * products and without subgroup matrices. Default: `auto`.
+   * products and without subgroup matrices; there and with them, requests that decode together have 8-bit inputs as
+   * well. Default: `auto`.
    */
   activations?: "auto" | "f32" | "int8";
   /** Format of the KV cache; `auto` chooses for the device. Default: `auto`. */

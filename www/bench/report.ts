@@ -65,6 +65,13 @@ function load({ load_ms, info, memory }: Result): HTMLElement[] {
   return [element("h3", title), table(["Part", "ms", "Share"], lines)];
 }
 
+/** Decode of several sequences at once. */
+function batchTable({ batches }: Result): HTMLElement[] {
+  if (!batches) return [];
+  const lines = batches.map(({ sequences, prompt, decode_tps, late_ttft_ms }) => [String(sequences), String(prompt), span(decode_tps), span(late_ttft_ms)]);
+  return [element("h3", "Several sequences at once"), table(["Sequences", "Prompt", "Tok/s together", "First token of another, ms"], lines)];
+}
+
 /** Decode with JSON schemas. */
 function constrainedTable({ constrained }: Result): HTMLElement[] {
   if (!constrained) return [];
@@ -101,6 +108,7 @@ export function report(result: Result): HTMLElement {
   return element("div", "", [
     element("p", summary(result)),
     ...(points.length > 0 ? [table(HEAD, result.rows.map(cells)), plot(points, "tokens of context", "decode tokens/s")] : []),
+    ...batchTable(result),
     ...constrainedTable(result),
     ...embeddingTable(result),
     ...load(result),

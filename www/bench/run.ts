@@ -1,6 +1,7 @@
 /** Loads a model and benchmarks it: load, prefill, decode, and the engine's own measurements. */
 
 import { loadModel, type LoadProgress, type Measurement, type Model, type ModelInfo, type ModelSource } from "jerboa";
+import { type BatchRow, benchBatches } from "./batches";
 import { checkpoint } from "./checkpoint";
 import { benchSchemas, type ConstrainedRow, tokenizerFiles } from "./constrained";
 import { type EmbeddingResult, embedAll, encoderFiles } from "./embed";
@@ -49,6 +50,8 @@ export interface Result {
   memory: { wasmBytes: number; gpuBytes: number };
   runs: Run[];
   rows: Row[];
+  /** Decode of several sequences at once, if `sequences` is set. */
+  batches?: BatchRow[];
   /** Decode with JSON schemas, if `tokenizer` is set. */
   constrained?: ConstrainedRow[];
   /** Instead of runs and rows, for embedding models. */
@@ -190,7 +193,7 @@ export async function loadAgain(settings: Settings): Promise<Pick<Result, "warm_
 const SETTLE_MS = 4000;
 
 /** Runs all prompt lengths in turns, then the engine's measurements. */
-async function decode(model: Model, settings: Settings, say: (line: string) => void): Promise<Pick<Result, "runs" | "rows" | "constrained" | "limits">> {
+async function decode(model: Model, settings: Settings, say: (line: string) => void): Promise<Pick<Result, "runs" | "rows" | "batches" | "constrained" | "limits">> {
   const warm = async (): Promise<void> => {
     if (settings.warm > 0) await generate(model, settings, settings.prompts[0]!, settings.warm, 99);
   };
@@ -220,7 +223,9 @@ async function decode(model: Model, settings: Settings, say: (line: string) => v
   const run = (prompt: number, seed: number, more: object): Promise<Run> => generate(model, settings, prompt, settings.tokens, seed, { temperature: 1, seed, ...more });
   const tokenize = (text: string): Promise<Uint32Array> => model.tokenize(text, { addSpecialTokens: false });
   const constrained = settings.tokenizer ? { constrained: await benchSchemas(settings, run, tokenize, say) } : {};
-  return { runs, rows, ...constrained, ...(limits.length > 0 ? { limits: medianLimits(limits) } : {}) };
+  const ids = (length: number, seed: number): number[] => promptIds(length, model.info.vocabSize, seed, settings.repeat);
+  const batches = settings.sequences.length > 0 ? { batches: await benchBatches(model, settings, ids, say) } : {};
+  return { runs, rows, ...batches, ...constrained, ...(limits.length > 0 ? { limits: medianLimits(limits) } : {}) };
 }
 
 /** Runs the benchmark; `say` receives progress messages. */

@@ -36,6 +36,8 @@ export interface Settings {
   prompts: number[];
   /** Number of generated tokens. */
   tokens: number;
+  /** Numbers of sequences to decode at once, after the other runs. */
+  sequences: number[];
   /** Number of texts for an embedding model. */
   texts: number;
   /** Minimum and maximum tokens of a text. */
@@ -88,6 +90,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     worker: on("worker"),
     prompts: (query.get("prompt") ?? "128,1024").split(",").map(Number),
     tokens: number("gen", 256),
+    sequences: (query.get("sequences") ?? "").split(",").filter(Boolean).map(Number),
     texts: number("texts", 1000),
     lengths: [least, Math.max(least, most)],
     runs: number("reps", 3),

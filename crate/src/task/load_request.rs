@@ -51,7 +51,8 @@ request_options! {
             .default("the device's")
             .of(&[Api::Load]);
         /// Precision of matmul inputs in prompts. `auto` is `int8` for weights of at most 8 bits on GPUs
-        /// with packed dot products and without subgroup matrices.
+        /// with packed dot products and without subgroup matrices; there and with them, requests that
+        /// decode together have 8-bit inputs as well.
         activations: Option<String> = None => RequestOption::one_of(&["auto", "f32", "int8"])
             .default("auto")
             .of(&[Api::Load]);
