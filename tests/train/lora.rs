@@ -158,11 +158,11 @@ fn quantized_models_learn() {
             memory.frozen
         );
         let mut losses = Vec::new();
-        for _ in 0..6 {
+        for _ in 0..4 {
             let report = block_on(lora.step(&all[..4], 5e-3)).expect("a step");
             losses.push(report.loss);
         }
-        assert!(losses[5] < 0.7 * losses[0], "{precision:?}: {losses:?}");
+        assert!(losses[3] < 0.9 * losses[0], "{precision:?}: {losses:?}");
         let adapter = block_on(lora.adapter()).expect("an adapter");
         assert_eq!(adapter.targets, ["q_proj", "down_proj"]);
         let ids = &all[0].ids;
@@ -181,7 +181,7 @@ fn runs_repeat_and_end_on_request() {
         let data = "THE CAT SAT ON THE MAT. ".repeat(12);
         let sequences = text_sequences(&text, &data, 32).expect("sequences");
         let options = LoraOptions {
-            epochs: 3,
+            epochs: 2,
             max_length: 32,
             learning_rate: 1e-2,
             decay: Decay::Cosine,
@@ -203,8 +203,8 @@ fn runs_repeat_and_end_on_request() {
     };
     let (seen, adapter) = run(5, usize::MAX);
     let last = seen[seen.len() - 1];
-    assert_eq!((last.step, last.epoch), (last.steps, 2));
-    assert!(last.report.loss < 0.6 * seen[0].report.loss, "{seen:?}");
+    assert_eq!((last.step, last.epoch), (last.steps, 1));
+    assert!(last.report.loss < 0.8 * seen[0].report.loss, "{seen:?}");
     let (again, same) = run(5, usize::MAX);
     assert_eq!(seen, again);
     assert_eq!(adapter, same, "the same bits twice");
