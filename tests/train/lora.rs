@@ -133,6 +133,44 @@ fn an_adapter_learns_as_pefts_does() {
     assert!(error < 1e-4, "peft's logits with its adapter: {error:e}");
 }
 
+/// Head norms, windows, soft caps, `1 + w` norms, scaled embeddings, fused projections.
+#[test]
+fn other_families_learn() {
+    for name in [
+        "qwen3",
+        "gemma3",
+        "gemma2",
+        "phi3",
+        "mistral",
+        "qwen2",
+        "llama_bias",
+    ] {
+        let folder = golden(&format!("models/{name}"));
+        let own = Golden::read(&folder.join("golden.safetensors"));
+        let ids = own.ids("input_ids");
+        let sequences = [TrainSequence::whole(ids.clone())];
+        let mut lora = trainer(&folder, options()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let untrained = block_on(lora.trainer().logits(&ids)).expect("logits");
+        let error = relative_l2(&untrained, &own.floats("logits"));
+        assert!(error < 2e-4, "{name}: before training {error:e}");
+        let mut losses = Vec::new();
+        for _ in 0..3 {
+            let report = block_on(lora.step(&sequences, 1e-2)).expect("a step");
+            losses.push(report.loss);
+        }
+        assert!(losses[2] < losses[0], "{name}: {losses:?}");
+        let adapter = block_on(lora.adapter()).expect("an adapter");
+        let trained = block_on(lora.trainer().logits(&ids)).expect("logits");
+        assert!(
+            relative_l2(&trained, &untrained) > 1e-3,
+            "{name} did not change"
+        );
+        let found = engine_logits(&folder, &adapter, &ids, Precision::F32);
+        let error = relative_l2(&found, &trained);
+        assert!(error < 2e-4, "{name}: the engine's logits {error:e}");
+    }
+}
+
 /// QLoRA: the base stays in 8 and 4 bits, and the adapter fits it.
 #[test]
 fn quantized_models_learn() {

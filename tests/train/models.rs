@@ -182,7 +182,7 @@ fn two_hundred_steps_of_adamw() {
         schedule: Schedule {
             peak: 1e-3,
             warm_up: 20,
-            steps: 200,
+            steps: 199,
             decay: Decay::Cosine,
         },
         per_step: 2,

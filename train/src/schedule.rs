@@ -57,13 +57,14 @@ impl Schedule {
         }
     }
 
-    /// Returns the rate of a step, counted from 0. The warm-up's first step has a rate above 0.
+    /// Returns the rate of a step, counted from 0. All steps of the run have rates above 0.
     pub fn rate(&self, step: usize) -> f32 {
         if step + 1 < self.warm_up {
             return self.peak * (step + 1) as f32 / self.warm_up as f32;
         }
-        let past = step + usize::from(self.warm_up > 0) - self.warm_up;
-        let share = past as f32 / self.steps.saturating_sub(self.warm_up).max(1) as f32;
+        // The warm-up's last step has the peak already; a step after the run would have 0.
+        let first = self.warm_up.saturating_sub(1);
+        let share = (step - first) as f32 / self.steps.saturating_sub(first).max(1) as f32;
         let factor = match self.decay {
             Decay::Constant => 1.0,
             Decay::Linear => 1.0 - share,
@@ -82,7 +83,7 @@ mod tests {
         let schedule = |decay| Schedule {
             peak: 2.0,
             warm_up: 4,
-            steps: 12,
+            steps: 11,
             decay,
         };
         let constant = schedule(Decay::Constant);
@@ -91,7 +92,10 @@ mod tests {
             [0.5, 1.0, 2.0, 2.0]
         );
         let linear = schedule(Decay::Linear);
-        assert_eq!([3, 7, 11].map(|step| linear.rate(step)), [2.0, 1.0, 0.0]);
+        assert_eq!(
+            [3, 7, 10, 11].map(|step| linear.rate(step)),
+            [2.0, 1.0, 0.25, 0.0]
+        );
         let cosine = schedule(Decay::Cosine);
         assert!((cosine.rate(7) - 1.0).abs() < 1e-6);
         assert!(cosine.rate(4) > linear.rate(4));
