@@ -12,7 +12,7 @@ import { fakeEnginePage } from "./support/fake-engine-page.mjs";
 import { ROOT } from "./support/paths.mjs";
 import { send } from "./support/states.mjs";
 
-const options = { timeout: 180_000 };
+const options = { timeout: 480_000 };
 const CODES = ["de", "es", "fr", "pt", "ja", "zh", "ar"];
 /** Titles of the first screen. */
 const BEGIN = { de: "Beginne eine Geschichte.", es: "Empieza un cuento.", fr: "Commencez une histoire.", pt: "Comece uma história.", ja: "物語を始めましょう。", zh: "开始一个故事。", ar: "ابدأ قصة." };
