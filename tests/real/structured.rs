@@ -10,6 +10,7 @@ use jerboa::sample::TokenConstraint;
 use jerboa::task::{FinishReason, GenerateRequest, TaskModel};
 use jerboa::{Error, Result};
 use jerboa_grammar::{Constraint, Grammar, GrammarError, Vocabulary};
+use jerboa_tests::grammar::{GrammarLimit, vocabulary};
 use pollster::block_on;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -152,5 +153,59 @@ fn smollm2_structured() {
         quantile(&mut mask_ms, 0.5),
         quantile(&mut mask_ms, 0.99)
     );
+    report.finish();
+}
+
+/// Documents that are sampled ahead of their masks are those of single steps. Prints how many tokens
+/// a readback brings.
+#[test]
+fn smollm2_run_ahead() {
+    let mut report = Report::new("smollm2");
+    let loaded = load(
+        "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF",
+        RunOptions::default(),
+    );
+    let TaskModel::Generate(mut model) = loaded else {
+        panic!("SmolLM2 is a language model")
+    };
+    let text = model.text.clone();
+    let tokenizer = text.tokenizer().expect("a tokenizer");
+    let vocabulary = vocabulary(tokenizer);
+    let schema = json!({ "type": "object", "properties": {
+        "name": { "type": "string" }, "age": { "type": "integer", "minimum": 0, "maximum": 120 },
+        "biography": { "type": "string" },
+    }, "required": ["name", "age", "biography"], "additionalProperties": false });
+    let messages = json!([{ "role": "user", "content": "Invent a person. Answer in JSON with the fields name, age and biography (a paragraph)." }]);
+    for setting in [
+        json!({ "temperature": 0 }),
+        json!({ "temperature": 0.7, "topP": 0.9, "seed": 1 }),
+    ] {
+        let mut asked = setting.clone();
+        asked["messages"] = messages.clone();
+        asked["maxTokens"] = json!(96);
+        let request = GenerateRequest::from_json(&asked.to_string()).expect("a request");
+        let [steps, ahead] = [false, true].map(|runs_ahead| {
+            let constraint = Constraint::JsonSchema(&schema);
+            let mut limit = GrammarLimit::new(&vocabulary, tokenizer, constraint);
+            limit.runs_ahead = runs_ahead;
+            let abort = AbortFlag::new();
+            let running = model.generate_constrained(&request, Some(&mut limit), &abort, |_| {});
+            block_on(running).unwrap_or_else(|e| panic!("{setting}: {e}"))
+        });
+        let found = format!(
+            "{setting}: {} tokens, {} readbacks ahead ({:.0} ms), {} in steps ({:.0} ms): {}",
+            ahead.ids.len(),
+            ahead.readbacks,
+            ahead.decode_ms,
+            steps.readbacks,
+            steps.decode_ms,
+            ahead.text
+        );
+        report.check(
+            "the document is that of single steps",
+            ahead.ids == steps.ids,
+            &found,
+        );
+    }
     report.finish();
 }

@@ -324,6 +324,7 @@ fn documents_are_those_of_single_steps() {
         ]
     };
     let [mut tokens, mut readbacks, mut masks] = [0; 3];
+    let [mut steps_ms, mut ahead_ms] = [0.0; 2];
     for number in 0..constraints().len() {
         for setting in [
             json!({ "temperature": 0 }),
@@ -346,8 +347,11 @@ fn documents_are_those_of_single_steps() {
             tokens += ahead.ids.len();
             readbacks += ahead.readbacks;
             masks += own.masks;
+            steps_ms += steps.decode_ms;
+            ahead_ms += ahead.decode_ms;
         }
     }
     println!("{tokens} tokens in {readbacks} readbacks, {masks} masks");
+    println!("{ahead_ms:.0} ms, {steps_ms:.0} ms in single steps");
     assert_usable(&mut model, "documents");
 }

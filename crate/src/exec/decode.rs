@@ -7,7 +7,7 @@ mod constrained;
 
 use super::logits_pipeline::{
     CANDIDATES_BYTES, LogitsPipeline, LogitsStage, MAX_BATCH_STEPS, MAX_STOP_TOKENS,
-    TOKEN_RING_BYTES, TOKEN_RING_LEN,
+    TARGET_BATCH_MS, TOKEN_RING_BYTES, TOKEN_RING_LEN,
 };
 use super::run_ahead::RunAhead;
 use super::session::{PromptLookup, Session};
@@ -19,10 +19,6 @@ use crate::sample::TokenConstraint;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use std::collections::VecDeque;
-
-/// Batches grow while they complete faster than this, and shrink when they take twice as long. Text
-/// then streams smoothly on slow devices, and fast ones do not wait for readbacks. Milliseconds.
-const TARGET_BATCH_MS: f64 = 25.0;
 
 /// Parameters of a generation, which starts after a prefill.
 pub struct DecodeParams<'a> {
@@ -286,7 +282,7 @@ impl<'a> DecodeLoop<'a> {
         }
         if self.in_flight.is_empty() {
             self.submit_forward(session).await?;
-            self.sample(session, self.constraint.is_none())?;
+            self.sample(session, self.constraint.is_none() || self.ahead.is_some())?;
         }
         if self.submit_guesses(session).await? {
             return Ok(());
@@ -488,8 +484,11 @@ impl<'a> DecodeLoop<'a> {
     /// # Errors
     /// Device errors.
     pub async fn finish(mut self, session: &mut Session) -> Result<()> {
-        if let Some(ahead) = self.ahead.as_mut().filter(|_| self.is_cut) {
-            ahead.discard(self.in_flight.drain(..).map(|(read, _)| read));
+        if let Some(ahead) = &mut self.ahead {
+            ahead.remember(session);
+            if self.is_cut {
+                ahead.discard(self.in_flight.drain(..).map(|(read, _)| read));
+            }
         }
         while let Some((read, batch)) = self.in_flight.pop_front() {
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);

@@ -13,6 +13,9 @@ use crate::sample::{Sampler, SamplingParams};
 
 /// Maximum steps of one submission; two submissions are in flight.
 pub(super) const MAX_BATCH_STEPS: usize = 16;
+/// Batches grow while they complete faster than this, and shrink when they take twice as long. Text
+/// then streams smoothly on slow devices, and fast ones do not wait for readbacks. Milliseconds.
+pub(super) const TARGET_BATCH_MS: f64 = 25.0;
 /// Capacity of the GPU's token ring: the tokens of the longest batch of steps with drafts.
 pub(super) const TOKEN_RING_LEN: u32 = MAX_BATCH_STEPS as u32 * DRAFT_ROWS;
 /// Capacity of the ring of a batched step's row: the tokens of the longest batch of steps.

@@ -44,6 +44,9 @@ pub struct MemoryUse {
     pub activations: u64,
 }
 
+/// Share of tokens kept of those sampled ahead of a constraint, before the first generation.
+pub(super) const FIRST_KEPT: f64 = 0.8;
+
 /// A loaded decoder, shared by its sessions.
 pub struct Model {
     /// The device.
@@ -75,6 +78,8 @@ pub struct Model {
     pub(super) turns: Turns,
     /// Batch size that the last generation reached; the next one starts with it.
     pub(super) batch_size: Cell<usize>,
+    /// The share of tokens that its last constrained generation kept of those sampled ahead.
+    pub(super) kept_ahead: Cell<f64>,
     /// Weights that are paged in from the files at run time.
     pub(super) pager: Option<Mutex<WeightPager>>,
 }
@@ -194,6 +199,7 @@ impl Model {
             options,
             turns: Turns::default(),
             batch_size: Cell::new(1),
+            kept_ahead: Cell::new(FIRST_KEPT),
             pager: pager.map(Mutex::new),
         }))
     }

@@ -2,7 +2,7 @@
 //! that they are sampled under. Learns from the tokens that are kept and dropped; the tokens
 //! themselves never depend on it.
 
-use super::logits_pipeline::{LogitsPipeline, LogitsStage};
+use super::logits_pipeline::{LogitsPipeline, LogitsStage, TARGET_BATCH_MS};
 use super::session::Session;
 use crate::gpu::Readback;
 use crate::sample::{CertainSampler, Sampler};
@@ -14,8 +14,16 @@ pub(super) const MAX_STEPS_AHEAD: usize = 24;
 const SUBMISSIONS: usize = 4;
 /// Weight of the last token in the share of tokens that were kept.
 const LAST_TOKEN_WEIGHT: f64 = 0.125;
-/// A step is queued if the tokens before it are all kept with at least this probability.
-const MIN_KEPT: f64 = 0.5;
+/// Share of kept tokens from which more steps than [`USUAL_STEPS_AHEAD`] are queued.
+const RELIABLE: f64 = 0.99;
+/// Maximum steps in flight below it: enough to hide a readback, few to drop.
+const USUAL_STEPS_AHEAD: usize = 12;
+/// Milliseconds that a kept token saves: the wait for its readback.
+const READBACK_MS: f64 = 3.0;
+/// Lowest share of kept tokens that a generation begins with.
+const LEAST_KEPT: f64 = 0.3;
+/// Tokens before the first attempt while guesses fail.
+const FIRST_ATTEMPT: usize = 4;
 /// Tokens between two attempts while guesses fail: at first and at most.
 const ATTEMPT_DISTANCE: (usize, usize) = (16, 256);
 
@@ -40,13 +48,17 @@ impl GuessRecord {
         self.kept += weight * (f64::from(u8::from(is_kept)) - self.kept);
     }
 
-    /// The steps that are worth queuing.
-    fn depth(self) -> usize {
-        if self.kept < MIN_KEPT {
-            return 0;
-        }
-        let steps = MIN_KEPT.ln() / self.kept.min(0.999).ln();
-        (steps as usize).clamp(1, MAX_STEPS_AHEAD)
+    /// The steps that are worth queuing if a batch of `fast` steps takes [`TARGET_BATCH_MS`]. A kept
+    /// token saves a readback, a dropped one costs the steps in flight and one again.
+    fn depth(self, fast: usize) -> usize {
+        let step_ms = TARGET_BATCH_MS / fast as f64;
+        let odds = self.kept / (1.0 - self.kept).max(0.001);
+        let worth = (odds * READBACK_MS / step_ms - 1.0).max(0.0) as usize;
+        let most = match self.kept < RELIABLE {
+            true => USUAL_STEPS_AHEAD,
+            false => MAX_STEPS_AHEAD,
+        };
+        worth.min(most).min(fast + fast / 2)
     }
 }
 
@@ -83,19 +95,16 @@ impl RunAhead {
             .has(LogitsStage::Candidates)
             .then(|| CertainSampler::new(sampler.params(), sampler.seed()));
         // Without candidates only an equal mask is known to give the same token.
-        let kept = if is_greedy || certain.is_some() {
-            0.8
-        } else {
-            0.0
+        let kept = match is_greedy || certain.is_some() {
+            true => session.model().kept_ahead.get().max(LEAST_KEPT),
+            false => 0.0,
         };
         (room > 0).then(|| Self {
             all: GuessRecord { kept },
-            last: GuessRecord {
-                kept: kept.min(0.6),
-            },
+            last: GuessRecord { kept: LEAST_KEPT },
             guess: GuessedMask::All,
             room,
-            until_attempt: ATTEMPT_DISTANCE.0,
+            until_attempt: FIRST_ATTEMPT,
             attempt_distance: ATTEMPT_DISTANCE.0,
             is_attempt: false,
             certain,
@@ -105,8 +114,8 @@ impl RunAhead {
     }
 
     /// Chooses the guess for the steps behind a token whose mask is known. `repeats`: whether that
-    /// mask equals the one before.
-    pub(super) fn begin(&mut self, repeats: bool) {
+    /// mask equals the one before; `fast`: the steps of a batch of free decoding.
+    pub(super) fn begin(&mut self, repeats: bool, fast: usize) {
         if repeats {
             self.last.record(true, LAST_TOKEN_WEIGHT);
         }
@@ -116,7 +125,7 @@ impl RunAhead {
             false => GuessedMask::All,
         };
         self.is_attempt = false;
-        if self.record_of(self.guess).depth() > 0 {
+        if self.record_of(self.guess).depth(fast) > 0 {
             return;
         }
         self.until_attempt = self.until_attempt.saturating_sub(1);
@@ -127,13 +136,17 @@ impl RunAhead {
         }
     }
 
-    /// Steps to have in flight; `fast` is how many take about as long as a batch of free decoding.
+    /// Steps to have in flight; `fast` is the steps of a batch of free decoding.
     pub(super) fn depth(&self, fast: usize) -> usize {
-        let depth = self.record_of(self.guess).depth();
-        depth
-            .max(self.is_attempt.into())
-            .min(self.room)
-            .min(fast.max(1) + fast / 2)
+        let depth = self.record_of(self.guess).depth(fast);
+        depth.max(self.is_attempt.into()).min(self.room)
+    }
+
+    /// Remembers how well the model follows, for its next generation.
+    pub(super) fn remember(&self, session: &Session) {
+        if self.is_greedy || self.certain.is_some() {
+            session.model().kept_ahead.set(self.all.kept);
+        }
     }
 
     /// Steps of one submission at a depth.
@@ -160,7 +173,7 @@ impl RunAhead {
                 GuessedMask::All => &mut self.last,
                 GuessedMask::Last => &mut self.all,
             };
-            other.kept = other.kept.max(MIN_KEPT / 2.0);
+            other.kept = other.kept.max(LEAST_KEPT);
         }
     }
 
@@ -187,15 +200,16 @@ impl RunAhead {
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::FIRST_KEPT;
     use super::*;
 
     fn pace() -> RunAhead {
         RunAhead {
-            all: GuessRecord { kept: 0.8 },
-            last: GuessRecord { kept: 0.6 },
+            all: GuessRecord { kept: FIRST_KEPT },
+            last: GuessRecord { kept: LEAST_KEPT },
             guess: GuessedMask::All,
             room: MAX_STEPS_AHEAD,
-            until_attempt: ATTEMPT_DISTANCE.0,
+            until_attempt: FIRST_ATTEMPT,
             attempt_distance: ATTEMPT_DISTANCE.0,
             is_attempt: false,
             certain: None,
@@ -205,14 +219,14 @@ mod tests {
     }
 
     /// Simulates `count` tokens; returns the readbacks and the steps that were dropped.
-    fn run(count: usize, kept: impl Fn(usize, GuessedMask) -> bool) -> (usize, usize) {
+    fn run(count: usize, fast: usize, kept: impl Fn(usize, GuessedMask) -> bool) -> (usize, usize) {
         let mut pace = pace();
         let [mut at, mut reads, mut dropped] = [0; 3];
         while at < count {
-            pace.begin(false);
+            pace.begin(false, fast);
             at += 1;
             reads += 1;
-            let mut depth = pace.depth(16);
+            let mut depth = pace.depth(fast);
             while depth > 0 && at < count {
                 let steps = RunAhead::submission(depth).min(count - at);
                 reads += 1;
@@ -226,7 +240,7 @@ mod tests {
                     dropped += depth - good;
                     break;
                 }
-                depth = pace.depth(16);
+                depth = pace.depth(fast);
             }
         }
         (reads, dropped)
@@ -234,28 +248,33 @@ mod tests {
 
     #[test]
     fn a_model_that_follows_is_read_in_batches() {
-        let (reads, dropped) = run(1000, |_, _| true);
+        let (reads, dropped) = run(1000, 16, |_, _| true);
         assert!(reads < 200, "{reads}");
         assert_eq!(dropped, 0);
     }
 
     #[test]
     fn guesses_that_fail_cost_little() {
-        let (_, dropped) = run(1000, |_, _| false);
+        let (_, dropped) = run(1000, 16, |_, _| false);
         assert!(dropped < 40, "{dropped}");
+        // Where a step takes as long as many readbacks, almost nothing is tried.
+        let (_, dropped) = run(1000, 1, |_, _| false);
+        assert!(dropped < 15, "{dropped}");
+        let (_, dropped) = run(1000, 1, |at, _| at % 5 != 0);
+        assert!(dropped < 60, "{dropped}");
     }
 
     #[test]
     fn the_better_guess_is_found() {
         for right in [GuessedMask::All, GuessedMask::Last] {
-            let (reads, _) = run(1000, |_, guess| guess == right);
+            let (reads, _) = run(1000, 16, |_, guess| guess == right);
             assert!(reads < 350, "{right:?}: {reads}");
         }
     }
 
     #[test]
     fn rare_failures_keep_the_depth_moderate() {
-        let (reads, dropped) = run(1000, |at, _| at % 20 != 7);
+        let (reads, dropped) = run(1000, 16, |at, _| at % 20 != 7);
         assert!(reads < 500 && dropped < 700, "{reads} {dropped}");
     }
 }

@@ -35,7 +35,7 @@ impl DecodeLoop<'_> {
             session.write_mask(&mask)?;
         }
         if let Some(ahead) = &mut self.ahead {
-            ahead.begin(mask == self.mask);
+            ahead.begin(mask == self.mask, self.batch_size);
         }
         self.mask = mask;
         self.masks_nothing = false;
@@ -133,7 +133,7 @@ impl DecodeLoop<'_> {
         } else if !constraint.forced()?.is_empty() {
             self.done = true;
         } else if self.forward_submitted && !self.is_ending {
-            self.sample(session, false)?;
+            self.sample(session, self.ahead.is_some())?;
         }
         Ok(())
     }
