@@ -5,7 +5,7 @@ use jerboa::exec::{ModelFiles, Precision, PrecisionOptions, RunOptions, Session}
 use jerboa::gpu::DeviceOptions;
 use jerboa::kernels::attention::Kv;
 use jerboa::task::TextPipeline;
-use jerboa_tests::golden::{Golden, golden, load, open};
+use jerboa_tests::golden::{Golden, golden, open};
 use jerboa_tests::relative_l2;
 use jerboa_train::adapter::{CONFIG_FILE, LoraAdapter, WEIGHTS_FILE};
 use jerboa_train::batch::TrainSequence;
@@ -73,8 +73,10 @@ fn engine_logits(
         matrix: false,
         ..DeviceOptions::default()
     });
-    let base = load(gpu, folder, options).expect("a model");
     let logits = block_on(async {
+        let source = open(folder).await?;
+        let files = ModelFiles::open(&source, None).await?;
+        let base = Session::load_files(gpu, &source, files, options).await?;
         let source = open(&out).await?;
         let overlay = base.model().load_adapter(&source).await?;
         Session::with_adapter(base.model(), overlay)?
@@ -209,6 +211,40 @@ fn quantized_models_learn() {
         let error = relative_l2(&found, &trained);
         assert!(error < 2e-3, "{precision:?}: {error:e}");
     }
+}
+
+/// Checkpoints keep their own quantization: MLX, AWQ, MXFP4, fp8, MLC and GGUF.
+#[test]
+fn quantized_checkpoints_learn() {
+    for name in [
+        "model_mlx",
+        "qwen3_awq",
+        "llama_mxfp4",
+        "phi3_fp8",
+        "llama_mlc",
+        "gguf_q4_k_m",
+        "gguf_q8_0",
+    ] {
+        let folder = golden(&format!("quant/{name}"));
+        let own = Golden::read(&folder.join("golden.safetensors"));
+        let ids = own.ids("input_ids");
+        let sequences = [TrainSequence::whole(ids.clone())];
+        let mut lora = trainer(&folder, options()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let untrained = block_on(lora.trainer().logits(&ids)).expect("logits");
+        let error = relative_l2(&untrained, &own.floats("logits"));
+        assert!(error < 1e-3, "{name}: before training {error:e}");
+        let first = block_on(lora.step(&sequences, 1e-2)).expect("a step");
+        let second = block_on(lora.step(&sequences, 1e-2)).expect("a step");
+        assert!(second.loss < first.loss, "{name}: {first:?}, {second:?}");
+        let adapter = block_on(lora.adapter()).expect("an adapter");
+        let trained = block_on(lora.trainer().logits(&ids)).expect("logits");
+        let found = engine_logits(&folder, &adapter, &ids, Precision::Auto);
+        let error = relative_l2(&found, &trained);
+        assert!(error < 1e-3, "{name}: the engine's logits {error:e}");
+    }
+    let ordered = trainer(&golden("quant/llama_gptq_order"), options()).err();
+    let error = ordered.expect("reordered columns").to_string();
+    assert!(error.contains("desc_act"), "{error}");
 }
 
 #[test]
