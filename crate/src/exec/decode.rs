@@ -452,6 +452,10 @@ impl<'a> DecodeLoop<'a> {
             };
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
             self.readbacks += 1;
+            if let Some(ahead) = &mut self.ahead {
+                // Steps that were dropped before are done too; their staging buffers are free again.
+                ahead.settle().await;
+            }
             let first = self.returned;
             let mut tokens = self.process_batch(batch, &words);
             session.model().batch_size.set(self.batch_size);
