@@ -70,7 +70,7 @@ async function lettersBias(tokenize: (text: string) => Promise<Uint32Array>): Pr
   return bias;
 }
 
-/** Alternates free and constrained runs at temperature 1. */
+/** Alternates free and constrained runs with the same sampling. */
 export async function benchSchemas(
   settings: Settings,
   generate: Generate,

@@ -76,7 +76,7 @@ function batchTable({ batches }: Result): HTMLElement[] {
 function constrainedTable({ constrained }: Result): HTMLElement[] {
   if (!constrained) return [];
   const lines = constrained.map(({ prompt, schema, free_tps, decode_tps, share, tokens_per_readback }) => [String(prompt), schema, span(free_tps), span(decode_tps), shares(share), span(tokens_per_readback)]);
-  return [element("h3", "Decode with a JSON schema, temperature 1"), table(["Prompt", "Schema", "Free tok/s", "With schema tok/s", "Share", "Tokens a readback"], lines)];
+  return [element("h3", "Decode with a JSON schema"), table(["Prompt", "Schema", "Free tok/s", "With schema tok/s", "Share", "Tokens a readback"], lines)];
 }
 
 /** The result of an embedding model. */

@@ -220,7 +220,7 @@ async function decode(model: Model, settings: Settings, say: (line: string) => v
   }
   const rows: Row[] = [];
   for (const prompt of settings.prompts) rows.push(await row(model, prompt, settings, runs, limits));
-  const run = (prompt: number, seed: number, more: object): Promise<Run> => generate(model, settings, prompt, settings.tokens, seed, { temperature: 1, seed, ...more });
+  const run = (prompt: number, seed: number, more: object): Promise<Run> => generate(model, settings, prompt, settings.tokens, seed, { temperature: settings.temperature, ...(settings.topK > 0 ? { topK: settings.topK } : {}), seed, ...more });
   const tokenize = (text: string): Promise<Uint32Array> => model.tokenize(text, { addSpecialTokens: false });
   const constrained = settings.tokenizer ? { constrained: await benchSchemas(settings, run, tokenize, say) } : {};
   const ids = (length: number, seed: number): number[] => promptIds(length, model.info.vocabSize, seed, settings.repeat);

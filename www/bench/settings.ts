@@ -24,6 +24,9 @@ export interface Settings {
   codec?: string;
   /** URL of the tokenizer.json, or .gz, of a generated checkpoint. Measures decode with JSON schemas too. */
   tokenizer?: string;
+  /** Temperature and top-k of those runs; 0 for no top-k. */
+  temperature: number;
+  topK: number;
   /** GPU memory limit in gigabytes, if the page's estimate is too low; 0 keeps the estimate. */
   memory: number;
   /** False bypasses the browser's cache. */
@@ -82,6 +85,8 @@ export function settingsOf(query: URLSearchParams): Settings {
     ...(source ? { source: new URL(source, location.href).href } : {}),
     ...(codec ? { codec: new URL(codec, location.href).href } : {}),
     ...(tokenizer ? { tokenizer: new URL(tokenizer, location.href).href } : {}),
+    temperature: number("temperature", 1),
+    topK: number("topk", 0),
     memory: number("memory", 0),
     cache: on("cache"),
     f16: on("f16"),

@@ -81,6 +81,8 @@ struct InFlightBatch {
 pub struct DecodeLoop<'a> {
     in_flight: VecDeque<(Readback, InFlightBatch)>,
     batch_size: usize,
+    /// Whether the batch size follows the measured speed.
+    is_paced: bool,
     last_ms: f64,
     first: usize,
     /// The position after the prompt.
@@ -174,10 +176,13 @@ impl<'a> DecodeLoop<'a> {
         // The prefill's rows end at `end`: a state of one row there is correct for the first
         // sample.
         session.set_sampling_state(end - 1, 1, step, budget)?;
+        let model = session.model();
+        let batch_steps = model.options.batch_steps;
         let mut decode = Self {
             in_flight: VecDeque::new(),
             // Recording more would delay the first token.
-            batch_size: session.model().batch_size.get().min(4),
+            batch_size: batch_steps.unwrap_or_else(|| model.batch_size.get().min(4)),
+            is_paced: batch_steps.is_none(),
             last_ms: now_ms(),
             first: step,
             end,
@@ -408,7 +413,7 @@ impl<'a> DecodeLoop<'a> {
     fn process_batch(&mut self, batch: InFlightBatch, words: &[u32]) -> Vec<u32> {
         let now = now_ms();
         let took = now - std::mem::replace(&mut self.last_ms, now);
-        if batch.is_representative {
+        if batch.is_representative && self.is_paced {
             // Batches under a guessed mask have fewer steps.
             let scale = match self.ahead {
                 Some(_) => self.batch_size as f64 / batch.steps as f64,

@@ -143,6 +143,8 @@ pub struct RunOptions {
     /// Weights larger than this many bytes are split over several buffers, even if the device
     /// supports larger ones.
     pub max_weight_buffer: Option<u64>,
+    /// Decode steps of a submission; by default as many as take 25 ms on the device.
+    pub batch_steps: Option<usize>,
     /// The enabled fusions.
     pub fusions: Fusions,
     /// Overrides of automatic choices.
@@ -186,6 +188,7 @@ impl Default for RunOptions {
             prefetch_experts: true,
             page_embeddings: None,
             max_weight_buffer: None,
+            batch_steps: None,
             fusions: Fusions::ALL,
             overrides: PrecisionOptions::default(),
             tune: TuneMode::default(),
