@@ -102,9 +102,13 @@ test("each language shows the page without English words, overflow or findings o
     await page.evaluate(axe);
     const strings = tables[code];
     for (const id of ["chat", "vision", "embedding", "stt", "tts"]) {
+      const before = id === "chat" ? "" : await page.evaluate(() => document.querySelector("main h1")?.textContent);
       await page.getByRole("link", { name: strings.TAB_NAMES[id], exact: true }).first().click();
-      // The tab's module is loaded, and its model.
-      await page.waitForFunction((id) => location.hash === `#${id}` && document.querySelector("main h1") && !document.querySelector(".loading, .working"), id);
+      // The tab's module is loaded, and its model: the last tab's heading is gone.
+      await page.waitForFunction(([id, before]) => {
+        const title = document.querySelector("main h1")?.textContent;
+        return location.hash === `#${id}` && title && title !== before && !document.querySelector(".loading, .working");
+      }, [id, before]);
       assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${id} in ${code} overflows`);
       const { violations } = await page.evaluate(() => window.axe.run({ resultTypes: ["violations"] }));
       const said = violations.map(({ id: rule, nodes }) => `${rule}: ${nodes.map(({ html }) => html.slice(0, 100)).join(" ")}`);
@@ -130,7 +134,11 @@ test("from right to left, the side sheet opens at the left, and code stays left 
   await page.getByRole("button", { name: tables.ar.PICKER.load, exact: true }).click();
   await page.getByRole("heading", { name: tables.ar.CHAT.ask, exact: true }).waitFor();
   await send(page, "```js\nlet x = 1;\n```");
-  assert.equal(await page.locator(".code-block pre").evaluate((pre) => getComputedStyle(pre).direction), "ltr");
+  // The block is written anew while the answer comes.
+  await page.waitForFunction(() => {
+    const block = document.querySelector(".code-block pre");
+    return block && getComputedStyle(block).direction === "ltr";
+  });
   await page.getByRole("button", { name: tables.ar.SETTINGS.title, exact: true }).click();
   const box = await page.getByRole("dialog").boundingBox();
   assert.ok(box.x < 1, `at ${box.x}`);
