@@ -1,20 +1,7 @@
 // Scaled dot-product attention of packed sequences, for one row and head a workgroup. Stores the logarithm of each sum of
 // exponentials in `stats`, from which the gradients recompute the probabilities. With SINKS a logit per head joins the softmax.
 struct Params {
-    rows: u32,
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    before: u32,
-    after: u32,
-    scale: f32,
-    softcap: f32,
-    q_offset: u32,
-    q_stride: u32,
-    k_offset: u32,
-    k_stride: u32,
-    v_offset: u32,
-    v_stride: u32,
+#import train/attention_params
     out_offset: u32,
     out_stride: u32,
 }
@@ -33,17 +20,6 @@ struct Params {
 
 var<workgroup> query: array<f32, HEAD>;
 var<workgroup> scores: array<f32, 64>;
-
-fn highest(lid: u32, value: f32) -> f32 {
-    workgroupBarrier();
-    partial[lid] = value;
-    workgroupBarrier();
-    for (var half = 32u; half > 0u; half >>= 1u) {
-        if (lid < half) { partial[lid] = max(partial[lid], partial[lid + half]); }
-        workgroupBarrier();
-    }
-    return partial[0];
-}
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {

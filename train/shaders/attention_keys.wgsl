@@ -1,20 +1,7 @@
 // Gradients of attention's keys and values, for one key and KV head a workgroup: sums over the rows that see the key and
 // over the query heads that share it, in one fixed order. See attention_query.wgsl.
 struct Params {
-    rows: u32,
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    before: u32,
-    after: u32,
-    scale: f32,
-    softcap: f32,
-    q_offset: u32,
-    q_stride: u32,
-    k_offset: u32,
-    k_stride: u32,
-    v_offset: u32,
-    v_stride: u32,
+#import train/attention_params
     dy_offset: u32,
     dy_stride: u32,
     dk_stride: u32,

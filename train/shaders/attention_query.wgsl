@@ -1,20 +1,7 @@
 // Gradient of attention's queries, for one row and head a workgroup. Probabilities are recomputed from `stats`: the
 // logarithm of the sum of exponentials, and the dot product of output and gradient. ADD adds to out.
 struct Params {
-    rows: u32,
-    heads: u32,
-    kv_heads: u32,
-    head_dim: u32,
-    before: u32,
-    after: u32,
-    scale: f32,
-    softcap: f32,
-    q_offset: u32,
-    q_stride: u32,
-    k_offset: u32,
-    k_stride: u32,
-    v_offset: u32,
-    v_stride: u32,
+#import train/attention_params
     dy_offset: u32,
     dy_stride: u32,
     out_offset: u32,

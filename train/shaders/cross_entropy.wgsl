@@ -28,9 +28,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     var most = -3.0e38;
     for (var c = lid; c < params.cols; c += 64u) { most = max(most, logits[base + c]); }
-    partial[lid] = most;
-    workgroupBarrier();
-    for (var i = 0u; i < 64u; i++) { most = max(most, partial[i]); }
+    most = highest(lid, most);
     var sum = 0.0;
     for (var c = lid; c < params.cols; c += 64u) { sum += exp(max(logits[base + c] - most, -80.0)); }
     sum = total(lid, sum);

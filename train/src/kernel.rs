@@ -6,7 +6,7 @@ use jerboa::device::registry::{Kernel, Shader, Variant, shader_file};
 use jerboa::format::WeightLayout;
 use jerboa::gpu::{Backend, Buffer, DispatchDesc, Gpu, Pipeline};
 use jerboa::kernels::fold;
-use jerboa::kernels::matmul::{scale_pairs, weight_flags};
+use jerboa::kernels::matmul::{View, scale_pairs, weight_flags};
 use jerboa::{Error, Result, SortedMap, SortedSet};
 use std::collections::HashMap;
 use std::fmt;
@@ -24,6 +24,7 @@ const FILES: &[(&str, &str)] = sources![
     "attention_dots",
     "attention_keys",
     "attention_mask",
+    "attention_params",
     "attention_query",
     "column_sums",
     "convolution",
@@ -195,6 +196,13 @@ impl<B: Clone> TrainLaunch<B> {
             Some(buffer) => self.bind(name, buffer),
             None => self,
         }
+    }
+
+    /// Binds the buffer of a view and sets its offset and stride: the names of the three.
+    pub fn view(self, [buffer, offset, stride]: [&'static str; 3], view: &View<B>) -> Self {
+        self.bind(buffer, view.buffer.clone())
+            .set(offset, view.offset as usize)
+            .set(stride, view.stride as usize)
     }
 
     /// Sets a `Params` word.

@@ -51,7 +51,7 @@ impl<B: Clone> AttentionShape<B> {
     ) -> TrainLaunch<B> {
         let head = self.head_dim.next_multiple_of(64) as u32;
         let limited = |distance: usize| distance.min(u32::MAX as usize);
-        let mut launch = TrainLaunch::new(
+        TrainLaunch::new(
             kernel.set("HEAD", head),
             [groups as u32, self.rows as u32, 1],
         )
@@ -64,18 +64,10 @@ impl<B: Clone> AttentionShape<B> {
         .set_f32("scale", self.scale)
         .set_f32("softcap", self.softcap)
         .bind("spans", self.spans.clone())
-        .bind("stats", self.stats.clone());
-        for ([name, offset, stride], view) in [
-            (["q", "q_offset", "q_stride"], &inputs.q),
-            (["k", "k_offset", "k_stride"], &inputs.k),
-            (["v", "v_offset", "v_stride"], &inputs.v),
-        ] {
-            launch = launch
-                .bind(name, view.buffer.clone())
-                .set(offset, view.offset as usize)
-                .set(stride, view.stride as usize);
-        }
-        launch
+        .bind("stats", self.stats.clone())
+        .view(["q", "q_offset", "q_stride"], &inputs.q)
+        .view(["k", "k_offset", "k_stride"], &inputs.k)
+        .view(["v", "v_offset", "v_stride"], &inputs.v)
     }
 
     /// Returns the forward.
@@ -83,9 +75,7 @@ impl<B: Clone> AttentionShape<B> {
         let kernel = TrainKernel::new("attention").flag("SINKS", self.sinks.is_some());
         self.launch(kernel, self.heads, inputs)
             .bind_opt("sinks", self.sinks.clone())
-            .bind("out", out.buffer.clone())
-            .set("out_offset", out.offset as usize)
-            .set("out_stride", out.stride as usize)
+            .view(["out", "out_offset", "out_stride"], out)
     }
 
     /// Returns the dot products of the output and its gradient. Both gradients need them.
@@ -98,12 +88,8 @@ impl<B: Clone> AttentionShape<B> {
         .set("parts", parts)
         .set("heads", self.heads)
         .set("head_dim", self.head_dim)
-        .bind("out", out.buffer.clone())
-        .set("out_offset", out.offset as usize)
-        .set("out_stride", out.stride as usize)
-        .bind("dy", dy.buffer.clone())
-        .set("dy_offset", dy.offset as usize)
-        .set("dy_stride", dy.stride as usize)
+        .view(["out", "out_offset", "out_stride"], out)
+        .view(["dy", "dy_offset", "dy_stride"], dy)
         .bind("stats", self.stats.clone())
     }
 
@@ -117,12 +103,8 @@ impl<B: Clone> AttentionShape<B> {
     ) -> TrainLaunch<B> {
         let kernel = TrainKernel::new("attention_query").flag("ADD", add);
         self.launch(kernel, self.heads, inputs)
-            .bind("dy", dy.buffer.clone())
-            .set("dy_offset", dy.offset as usize)
-            .set("dy_stride", dy.stride as usize)
-            .bind("out", dq.buffer.clone())
-            .set("out_offset", dq.offset as usize)
-            .set("out_stride", dq.stride as usize)
+            .view(["dy", "dy_offset", "dy_stride"], dy)
+            .view(["out", "out_offset", "out_stride"], dq)
     }
 
     /// Returns the gradients of keys and values, into two different buffers whose rows start at 0.
@@ -135,9 +117,7 @@ impl<B: Clone> AttentionShape<B> {
     ) -> TrainLaunch<B> {
         debug_assert_eq!((dk.offset, dv.offset), (0, 0));
         self.launch(TrainKernel::new("attention_keys"), self.kv_heads, inputs)
-            .bind("dy", dy.buffer.clone())
-            .set("dy_offset", dy.offset as usize)
-            .set("dy_stride", dy.stride as usize)
+            .view(["dy", "dy_offset", "dy_stride"], dy)
             .bind("dk", dk.buffer.clone())
             .set("dk_stride", dk.stride as usize)
             .bind("dv", dv.buffer.clone())

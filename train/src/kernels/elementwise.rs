@@ -95,9 +95,7 @@ pub fn elementwise<B: Clone>(
         .set_f32("factor", function.factor())
         .set("act", function.activation() as usize)
         .set("step", usize::from(function != Function::ScalarScale))
-        .bind("out", out.buffer.clone())
-        .set("out_offset", out.offset as usize)
-        .set("out_stride", out.stride as usize);
+        .view(["out", "out_offset", "out_stride"], out);
     const NAMES: [[&str; 3]; 3] = [
         ["a", "a_offset", "a_stride"],
         ["b", "b_offset", "b_stride"],

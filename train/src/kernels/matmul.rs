@@ -46,12 +46,8 @@ fn operands<B: Clone>(
     alpha: f32,
 ) -> TrainLaunch<B> {
     launch
-        .bind("a", a.buffer.clone())
-        .set("a_offset", a.offset as usize)
-        .set("a_stride", a.stride as usize)
-        .bind("out", out.buffer.clone())
-        .set("out_offset", out.offset as usize)
-        .set("out_stride", out.stride as usize)
+        .view(["a", "a_offset", "a_stride"], a)
+        .view(["out", "out_offset", "out_stride"], out)
         .set_f32("alpha", alpha)
 }
 
@@ -100,8 +96,5 @@ pub fn linear_weight<B: Clone>(
     let kernel = TrainKernel::new("matmul")
         .flag("WEIGHT", true)
         .flag("ADD", true);
-    operands(tiles(kernel, n, k, m), dy, dw, alpha)
-        .bind("b", x.buffer.clone())
-        .set("b_offset", x.offset as usize)
-        .set("b_stride", x.stride as usize)
+    operands(tiles(kernel, n, k, m), dy, dw, alpha).view(["b", "b_offset", "b_stride"], x)
 }

@@ -54,12 +54,8 @@ impl<B: Clone> NormShape<B> {
         launch
             .bind_opt("bias", self.bias.clone())
             .set_f32("eps", self.eps)
-            .bind("x", x.buffer.clone())
-            .set("x_offset", x.offset as usize)
-            .set("x_stride", x.stride as usize)
-            .bind("out", out.buffer.clone())
-            .set("out_offset", out.offset as usize)
-            .set("out_stride", out.stride as usize)
+            .view(["x", "x_offset", "x_stride"], x)
+            .view(["out", "out_offset", "out_stride"], out)
     }
 
     /// Returns the gradient of x; adds to dx if `add`.
@@ -67,15 +63,9 @@ impl<B: Clone> NormShape<B> {
         let mut launch = self.launch("norm_input");
         launch.kernel = launch.kernel.flag("ADD", add);
         launch
-            .bind("x", x.buffer.clone())
-            .set("x_offset", x.offset as usize)
-            .set("x_stride", x.stride as usize)
-            .bind("dy", dy.buffer.clone())
-            .set("dy_offset", dy.offset as usize)
-            .set("dy_stride", dy.stride as usize)
-            .bind("out", dx.buffer.clone())
-            .set("out_offset", dx.offset as usize)
-            .set("out_stride", dx.stride as usize)
+            .view(["x", "x_offset", "x_stride"], x)
+            .view(["dy", "dy_offset", "dy_stride"], dy)
+            .view(["out", "out_offset", "out_stride"], dx)
     }
 
     /// Adds the gradient of the gain to `out` from place `first` on.
@@ -83,9 +73,7 @@ impl<B: Clone> NormShape<B> {
         let mut launch = column_sums([self.rows, self.groups, self.cols], dy, out, first);
         launch.kernel = launch.kernel.flag("GAIN", true);
         launch
-            .bind("x", x.buffer.clone())
-            .set("x_offset", x.offset as usize)
-            .set("x_stride", x.stride as usize)
+            .view(["x", "x_offset", "x_stride"], x)
             .bind("stats", self.stats.clone())
     }
 }
@@ -103,9 +91,7 @@ pub fn column_sums<B: Clone>(
         .set("cols", cols)
         .set("groups", groups)
         .set("parts", rows * groups)
-        .bind("dy", dy.buffer.clone())
-        .set("dy_offset", dy.offset as usize)
-        .set("dy_stride", dy.stride as usize)
+        .view(["dy", "dy_offset", "dy_stride"], dy)
         .bind("out", out)
         .set("out_offset", first)
 }

@@ -36,11 +36,7 @@ impl<B: Clone> RopeShape<B> {
             .set("interleaved", usize::from(self.interleaved))
             .bind("table", self.table.clone())
             .bind("positions", self.positions.clone())
-            .bind("x", x.buffer.clone())
-            .set("x_offset", x.offset as usize)
-            .set("x_stride", x.stride as usize)
-            .bind("out", out.buffer.clone())
-            .set("out_offset", out.offset as usize)
-            .set("out_stride", out.stride as usize)
+            .view(["x", "x_offset", "x_stride"], x)
+            .view(["out", "out_offset", "out_stride"], out)
     }
 }
