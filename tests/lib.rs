@@ -9,10 +9,24 @@ pub mod grammar;
 use jerboa::gpu::{
     Backend, BufferUsage, DeviceOptions, DispatchDesc, Gpu, Pipeline, VariantOverride,
 };
+use jerboa::ir::Activation;
 use jerboa::kernels::Launch;
 use jerboa::kernels::registry::{Kernel, Shader};
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+
+/// All activations.
+pub const ACTIVATIONS: [Activation; 9] = [
+    Activation::None,
+    Activation::Silu,
+    Activation::GeluTanh,
+    Activation::Gelu,
+    Activation::Relu,
+    Activation::Sigmoid,
+    Activation::Tanh,
+    Activation::Relu2,
+    Activation::QuickGelu,
+];
 
 /// This test thread's device with all its features. It is never dropped: wgpu cannot be in a
 /// thread's destructors.

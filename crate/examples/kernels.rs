@@ -100,6 +100,12 @@ impl Bench {
         Ok(times[2])
     }
 
+    /// Sets the rows of x that kernels with a state compute.
+    fn set_rows(&self, rows: u32) {
+        let state = [0u32, rows, 0, 0, 0, 0, 0, 0];
+        self.gpu.write(&self.state, 0, bytemuck::cast_slice(&state));
+    }
+
     fn launches(
         &self,
         layout: WeightLayout,
@@ -211,11 +217,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if !has("gemv") {
         for rows in [128u32, 512] {
-            bench.gpu.write(
-                &bench.state,
-                0,
-                bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]),
-            );
+            bench.set_rows(rows);
             for (n, k, gated) in &shapes[..8] {
                 for (name, layout) in layouts {
                     gemm(&bench, name, layout, (*n, *k, *gated), rows, has("all"))?;
@@ -236,11 +238,7 @@ fn subgroup_matrix(bench: &Bench) -> Result<(), Box<dyn Error>> {
     let prompt =
         [(6144, 4096), (4096, 4096), (4096, 14336)].map(|(n, k)| ("q4", affine(4), n, k, 1024));
     for (name, layout, n, k, rows) in encoder.into_iter().chain(merger).chain(prompt) {
-        bench.gpu.write(
-            &bench.state,
-            0,
-            bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]),
-        );
+        bench.set_rows(rows);
         for height in [256, 128, 64] {
             prefill_matmul(bench, (name, layout), (n, k, false), rows, height)?;
         }
@@ -251,11 +249,7 @@ fn subgroup_matrix(bench: &Bench) -> Result<(), Box<dyn Error>> {
 /// Subgroup-matrix matmuls of short prompts of Llama-3.1-8B.
 fn short_prompts(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for rows in [16, 32, 64] {
-        bench.gpu.write(
-            &bench.state,
-            0,
-            bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]),
-        );
+        bench.set_rows(rows);
         for (n, k, gated) in [
             (6144, 4096, false),
             (4096, 4096, false),
@@ -273,11 +267,7 @@ fn short_prompts(bench: &Bench) -> Result<(), Box<dyn Error>> {
 /// GEMVs of batched decode: rows of x in 16 bits, then in 8.
 fn batched_gemv(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for rows in [2u32, 4, 8] {
-        bench.gpu.write(
-            &bench.state,
-            0,
-            bytemuck::cast_slice(&[0u32, rows, 0, 0, 0, 0, 0, 0]),
-        );
+        bench.set_rows(rows);
         for (n, k, gated) in [
             (1152, 896, false),
             (9728, 896, true),

@@ -5,19 +5,7 @@ use jerboa::ir::{
     Activation, Add, Clip, ConcatHeads, Gated, HeadSlice, LastRow, Mul, MulVector, Op, Scale, Unary,
 };
 use jerboa::reference::elementwise::{activate, concat_heads as reference_heads, last_row};
-use jerboa_tests::{gpu, nmse, random};
-
-const ACTIVATIONS: [Activation; 9] = [
-    Activation::None,
-    Activation::Silu,
-    Activation::GeluTanh,
-    Activation::Gelu,
-    Activation::Relu,
-    Activation::Sigmoid,
-    Activation::Tanh,
-    Activation::Relu2,
-    Activation::QuickGelu,
-];
+use jerboa_tests::{ACTIVATIONS, gpu, nmse, random};
 
 fn expected(op: &Op, a: f32, b: f32) -> f32 {
     match op {

@@ -126,11 +126,15 @@ pub(super) fn layouts() -> Vec<WeightLayout> {
 
 /// 4 bits as quantized on load.
 fn affine() -> WeightLayout {
+    affine_of(4, 32, AffineForm::Bias, Float::F16)
+}
+
+fn affine_of(bits: u8, group: u16, form: AffineForm, scale: Float) -> WeightLayout {
     WeightLayout::Affine {
-        bits: 4,
-        group: 32,
-        form: AffineForm::Bias,
-        scale: Float::F16,
+        bits,
+        group,
+        form,
+        scale,
     }
 }
 
@@ -418,18 +422,12 @@ fn gemv_handles_several_rows_at_once() {
 /// less.
 #[test]
 fn gemv_blocks_matches_reference() {
-    let affine = |bits, group, form, scale| WeightLayout::Affine {
-        bits,
-        group,
-        form,
-        scale,
-    };
     let layouts = [
-        affine(4, 32, AffineForm::Bias, Float::F16),
-        affine(4, 64, AffineForm::Zero, Float::BF16),
-        affine(4, 128, AffineForm::Bias, Float::F32),
-        affine(8, 32, AffineForm::Bias, Float::F16),
-        affine(8, 64, AffineForm::Zero, Float::F32),
+        affine_of(4, 32, AffineForm::Bias, Float::F16),
+        affine_of(4, 64, AffineForm::Zero, Float::BF16),
+        affine_of(4, 128, AffineForm::Bias, Float::F32),
+        affine_of(8, 32, AffineForm::Bias, Float::F16),
+        affine_of(8, 64, AffineForm::Zero, Float::F32),
         WeightLayout::Q4K,
         WeightLayout::Mxfp4,
         WeightLayout::Ternary,
@@ -532,16 +530,10 @@ fn gemv_blocks_rounds_activations() {
 /// epilogue, with much workgroup memory and with little.
 #[test]
 fn gemv_blocks_quantizes_the_rows_of_a_batch() {
-    let affine = |bits, group, form, scale| WeightLayout::Affine {
-        bits,
-        group,
-        form,
-        scale,
-    };
     let layouts = [
-        affine(4, 32, AffineForm::Bias, Float::F16),
-        affine(4, 64, AffineForm::Zero, Float::BF16),
-        affine(8, 32, AffineForm::Bias, Float::F16),
+        affine_of(4, 32, AffineForm::Bias, Float::F16),
+        affine_of(4, 64, AffineForm::Zero, Float::BF16),
+        affine_of(8, 32, AffineForm::Bias, Float::F16),
         WeightLayout::Q4K,
         WeightLayout::Mxfp4,
         WeightLayout::Ternary,

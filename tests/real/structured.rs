@@ -7,7 +7,7 @@ use super::{Report, load};
 use jerboa::exec::RunOptions;
 use jerboa::hub::AbortFlag;
 use jerboa::sample::TokenConstraint;
-use jerboa::task::{FinishReason, GenerateRequest, TaskModel};
+use jerboa::task::{ChatModel, FinishReason, GenerateRequest, TaskModel};
 use jerboa::{Error, Result};
 use jerboa_grammar::{Constraint, Grammar, GrammarError, Vocabulary};
 use jerboa_tests::grammar::{GrammarLimit, vocabulary};
@@ -88,23 +88,22 @@ fn quantile(values: &mut [f64], share: f64) -> f64 {
     values[((values.len() - 1) as f64 * share) as usize]
 }
 
+fn smollm2() -> Box<ChatModel> {
+    let name = "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF";
+    match load(name, RunOptions::default()) {
+        TaskModel::Generate(model) => model,
+        _ => panic!("SmolLM2 is a language model"),
+    }
+}
+
 #[test]
 fn smollm2_structured() {
     let count = std::env::var("JERBOA_SCHEMAS").map_or(24, |n| n.parse().expect("a number"));
     let mut report = Report::new("smollm2");
-    let loaded = load(
-        "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF",
-        RunOptions::default(),
-    );
-    let TaskModel::Generate(mut model) = loaded else {
-        panic!("SmolLM2 is a language model")
-    };
+    let mut model = smollm2();
     let text = model.text.clone();
     let tokenizer = text.tokenizer().expect("a tokenizer");
-    let tokens = (0..tokenizer.id_bound())
-        .map(|id| tokenizer.text_bytes(id))
-        .collect();
-    let vocabulary = Vocabulary::new(tokens, tokenizer.eos_ids()).expect("a vocabulary");
+    let vocabulary = vocabulary(tokenizer);
     let bytes = (0..=255u8)
         .map(|byte| vec![byte])
         .chain([b"end".to_vec()])
@@ -161,13 +160,7 @@ fn smollm2_structured() {
 #[test]
 fn smollm2_run_ahead() {
     let mut report = Report::new("smollm2");
-    let loaded = load(
-        "HuggingFaceTB/SmolLM2-135M-Instruct-GGUF",
-        RunOptions::default(),
-    );
-    let TaskModel::Generate(mut model) = loaded else {
-        panic!("SmolLM2 is a language model")
-    };
+    let mut model = smollm2();
     let text = model.text.clone();
     let tokenizer = text.tokenizer().expect("a tokenizer");
     let vocabulary = vocabulary(tokenizer);

@@ -1,8 +1,7 @@
 //! The CPU references' gradients against central differences of their forwards.
 
-use crate::kernels::ACTIVATIONS;
 use crate::wide;
-use jerboa_tests::random;
+use jerboa_tests::{ACTIVATIONS, random};
 use jerboa_train::reference::attention::AttentionLayer;
 use jerboa_train::reference::norm::NormLayer;
 use jerboa_train::reference::{elementwise, loss, matmul, rope};

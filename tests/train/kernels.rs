@@ -3,11 +3,11 @@
 use crate::{assert_close, run, unwritten, wide};
 use jerboa::format::layout::{AffineForm, Float, PackedMatrix, WeightLayout};
 use jerboa::format::quantize;
-use jerboa::ir::{Activation, RopeSpec};
+use jerboa::ir::RopeSpec;
 use jerboa::kernels::matmul::WeightPlanes;
 use jerboa::kernels::view::View;
 use jerboa::reference::dequant::dequant;
-use jerboa_tests::{bytes, number, random};
+use jerboa_tests::{ACTIVATIONS, bytes, number, random};
 use jerboa_train::kernels::attention::{AttentionShape, QueryKeyValue};
 use jerboa_train::kernels::elementwise::{Function, elementwise};
 use jerboa_train::kernels::loss::IGNORED;
@@ -443,18 +443,6 @@ fn attention_and_its_gradients() {
         assert_close(&format!("{name}, dv"), &found[10], &dv);
     }
 }
-
-pub(super) const ACTIVATIONS: [Activation; 9] = [
-    Activation::None,
-    Activation::Silu,
-    Activation::GeluTanh,
-    Activation::Gelu,
-    Activation::Relu,
-    Activation::Sigmoid,
-    Activation::Tanh,
-    Activation::Relu2,
-    Activation::QuickGelu,
-];
 
 #[test]
 fn elementwise_functions_and_their_gradients() {

@@ -135,6 +135,19 @@ fn an_adapter_learns_as_pefts_does() {
     assert!(error < 1e-4, "peft's logits with its adapter: {error:e}");
 }
 
+/// A trainer of a golden checkpoint, its ids, and its logits before training, which are those of
+/// the reference within `limit`.
+fn untrained(folder: &Path, limit: f64) -> (LoraTrainer, Vec<u32>, Vec<f32>) {
+    let own = Golden::read(&folder.join("golden.safetensors"));
+    let ids = own.ids("input_ids");
+    let name = folder.display();
+    let mut lora = trainer(folder, options()).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let logits = block_on(lora.trainer().logits(&ids)).expect("logits");
+    let error = relative_l2(&logits, &own.floats("logits"));
+    assert!(error < limit, "{name}: before training {error:e}");
+    (lora, ids, logits)
+}
+
 /// Head norms, windows, soft caps, `1 + w` norms, scaled embeddings, fused projections.
 #[test]
 fn other_families_learn() {
@@ -148,13 +161,8 @@ fn other_families_learn() {
         "llama_bias",
     ] {
         let folder = golden(&format!("models/{name}"));
-        let own = Golden::read(&folder.join("golden.safetensors"));
-        let ids = own.ids("input_ids");
+        let (mut lora, ids, untrained) = untrained(&folder, 2e-4);
         let sequences = [TrainSequence::whole(ids.clone())];
-        let mut lora = trainer(&folder, options()).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let untrained = block_on(lora.trainer().logits(&ids)).expect("logits");
-        let error = relative_l2(&untrained, &own.floats("logits"));
-        assert!(error < 2e-4, "{name}: before training {error:e}");
         let mut losses = Vec::new();
         for _ in 0..3 {
             let report = block_on(lora.step(&sequences, 1e-2)).expect("a step");
@@ -226,13 +234,8 @@ fn quantized_checkpoints_learn() {
         "gguf_q8_0",
     ] {
         let folder = golden(&format!("quant/{name}"));
-        let own = Golden::read(&folder.join("golden.safetensors"));
-        let ids = own.ids("input_ids");
+        let (mut lora, ids, _) = untrained(&folder, 1e-3);
         let sequences = [TrainSequence::whole(ids.clone())];
-        let mut lora = trainer(&folder, options()).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let untrained = block_on(lora.trainer().logits(&ids)).expect("logits");
-        let error = relative_l2(&untrained, &own.floats("logits"));
-        assert!(error < 1e-3, "{name}: before training {error:e}");
         let first = block_on(lora.step(&sequences, 1e-2)).expect("a step");
         let second = block_on(lora.step(&sequences, 1e-2)).expect("a step");
         assert!(second.loss < first.loss, "{name}: {first:?}, {second:?}");

@@ -2,7 +2,7 @@
 
 mod audio;
 mod generate;
-pub mod images;
+mod images;
 mod sessions;
 mod text;
 mod vectors;
