@@ -15,7 +15,8 @@ test("the engine's own tests pass", options, async (t) => {
   const browser = await launch();
   t.after(() => browser.close());
   const page = await browser.newPage();
-  await page.goto(tests.url);
+  // The load event may wait for the tests, which start with the page.
+  await page.goto(tests.url, { waitUntil: "domcontentloaded", timeout: options.timeout });
   await page.waitForFunction((pattern) => new RegExp(pattern).test(document.body.innerText), { timeout: options.timeout, polling: 200 }, RESULT.source);
   const output = await page.evaluate(() => document.body.innerText);
   const [, result, passed, failed] = RESULT.exec(output);

@@ -181,20 +181,19 @@ function useThrottled<T>(turn: Turn, make: (text: string) => T): ReadonlySignal<
   const shown = useSignal(turn.text.peek());
   const state = useRef({ timer: 0, took: 0 });
   useSignalEffect(() => {
-    const text = turn.text.value;
+    void turn.text.value;
     const { timer, took } = state.current;
-    if (!turn.running.value) shown.value = text;
-    else if (!timer) {
-      state.current.timer = setTimeout(() => {
-        state.current.timer = 0;
-        shown.value = turn.text.peek();
-      }, Math.max(MIN_RENDER_INTERVAL_MS, took * RENDER_TIME_FACTOR));
-    }
+    if (!turn.running.value || timer) return;
+    state.current.timer = setTimeout(() => {
+      state.current.timer = 0;
+      shown.value = turn.text.peek();
+    }, Math.max(MIN_RENDER_INTERVAL_MS, took * RENDER_TIME_FACTOR));
   });
   useEffect(() => () => clearTimeout(state.current.timer), []);
   return useComputed(() => {
     const began = performance.now();
-    const made = make(shown.value);
+    // A complete answer is shown whole with the state that says so.
+    const made = make(turn.running.value ? shown.value : turn.text.value);
     state.current.took = performance.now() - began;
     return made;
   });
