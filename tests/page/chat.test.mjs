@@ -7,7 +7,7 @@ import { assertBuilt } from "./support/built.mjs";
 import { stories } from "./support/golden.mjs";
 import { PAGE } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
-import { answered, send } from "./support/states.mjs";
+import { answered, closeSheet, copied, send } from "./support/states.mjs";
 
 /** SwiftShader compiles and runs on the CPU: allow slow machines enough time. */
 const PATIENCE = 180_000;
@@ -42,7 +42,7 @@ async function setSettings(values) {
     await page.getByRole("spinbutton", { name: label }).fill(value);
     await page.getByRole("spinbutton", { name: label }).blur();
   }
-  await page.keyboard.press("Escape");
+  await closeSheet(page);
 }
 
 test("the page opens with the bundled model", { timeout: PATIENCE }, async () => {
@@ -72,8 +72,7 @@ test("a typed prompt streams the reference's continuation", { timeout: PATIENCE 
 });
 
 test("an answer can be copied and regenerated", { timeout: PATIENCE }, async () => {
-  await page.getByRole("button", { name: "Copy the conversation", exact: true }).click();
-  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), golden.text);
+  assert.equal(await copied(page, page.getByRole("button", { name: "Copy the conversation", exact: true })), golden.text);
   await setSettings({ "Max tokens": "40" });
   await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
   const again = await story().textContent();
@@ -119,7 +118,7 @@ test("after a reload the model comes from the cache", { timeout: PATIENCE }, asy
   await page.getByRole("button", { name: /stories260K/ }).click();
   await page.getByRole("heading", { name: "On this device", exact: true }).waitFor();
   await shot(page, "4-picker");
-  await page.keyboard.press("Escape");
+  await closeSheet(page);
 });
 
 test("the device report has rows", { timeout: PATIENCE }, async () => {
@@ -129,7 +128,7 @@ test("the device report has rows", { timeout: PATIENCE }, async () => {
   await dialog.locator("section").last().locator("dl").first().waitFor();
   assert.match(await dialog.innerText(), /swiftshader|adapter|vendor/i);
   await shot(page, "6-device");
-  await page.keyboard.press("Escape");
+  await closeSheet(page);
 });
 
 test("no errors were logged", () => {

@@ -109,7 +109,7 @@ test("speech is written into the message; without a model one is offered", optio
   await dialog.getByText("Dictation needs a speech-to-text model.").waitFor();
   await dialog.getByRole("button", { name: /^Load Moonshine tiny/ }).click();
   await page.getByRole("button", { name: "Stop dictating", exact: true }).waitFor();
-  await page.waitForFunction(() => /^So: word\d/.test(document.querySelector(".composer textarea").value), null, { timeout: 30_000 });
+  await page.waitForFunction(() => /^So: word\d/.test(document.querySelector(".composer textarea").value));
   await page.getByRole("button", { name: "Stop dictating", exact: true }).click();
   await page.getByRole("button", { name: "Dictate", exact: true }).waitFor();
   await context.close();

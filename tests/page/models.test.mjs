@@ -5,9 +5,10 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { untilReads } from "./support/browser.mjs";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
 import { startHub } from "./support/hub.mjs";
-import { chatting, send } from "./support/states.mjs";
+import { chatting, copied, send } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site, hub, folder;
@@ -53,11 +54,11 @@ test("a search lists quantized models first, with size, licence and whether they
   const results = dialog.getByRole("list", { name: "Models for “llama”" });
   await results.waitFor();
   assert.deepEqual(await results.locator(".choice-name").allInnerTexts(), ["gg/llama-gguf", "mlx/llama-4bit", "big/llama-70b", "org/llama-full"]);
-  const result = (name) => results.getByRole("button", { name: new RegExp(`^${name}`) }).innerText();
-  // The device has room for 2 GB.
-  assert.match(await result("big/llama-70b"), /Probably too large[^]*70B parameters · llama3 · asks you to accept its terms · 900 downloads a month[^]*140 GB/);
-  assert.match(await result("org/llama-full"), /Fits this device[^]*100M parameters · mit · 500 downloads a month[^]*200 MB/);
-  assert.match(await result("mlx/llama-4bit"), /Fits this device[^]*quantized · no licence given[^]*42 MB/);
+  const result = (name) => results.getByRole("button", { name: new RegExp(`^${name}`) });
+  // The device has room for 2 GB, which the page learns from a report.
+  await untilReads(result("big/llama-70b"), /Probably too large[^]*70B parameters · llama3 · asks you to accept its terms · 900 downloads a month[^]*140 GB/);
+  await untilReads(result("org/llama-full"), /Fits this device[^]*100M parameters · mit · 500 downloads a month[^]*200 MB/);
+  await untilReads(result("mlx/llama-4bit"), /Fits this device[^]*quantized · no licence given[^]*42 MB/);
   assert.equal(await dialog.getByRole("list", { name: "Suggestions" }).count(), 0);
   await dialog.getByRole("button", { name: "Back to the suggestions" }).click();
   await dialog.getByRole("list", { name: "Suggestions" }).waitFor();
@@ -104,8 +105,7 @@ test("the model in use is unloaded and stays so; its code is shown and copied", 
   const use = page.getByRole("region", { name: "Model in use" });
   assert.match(await use.innerText(), /org\/chat 1\.4 MB of GPU memory/);
   await use.getByRole("button", { name: "Use in your code" }).click();
-  await use.getByRole("button", { name: "Copy the code" }).click();
-  const code = await page.evaluate(() => navigator.clipboard.readText());
+  const code = await copied(page, use.getByRole("button", { name: "Copy the code" }));
   assert.match(code, /import \{ loadModel \} from "jerboa";[^]*loadModel\("org\/chat"\)[^]*chat\.completions\.create/);
   await use.getByRole("button", { name: "Unload" }).click();
   await page.getByRole("heading", { name: "No model is loaded." }).waitFor();

@@ -6,7 +6,7 @@ import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { shot, WEBGPU_SINCE } from "./support/browser.mjs";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
-import { answered, chatting as openChat, field, pick, send, shape, STATES, VISITS } from "./support/states.mjs";
+import { answered, chatting as openChat, closeSheet, field, pick, send, shape, STATES, VISITS } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site;
@@ -20,7 +20,7 @@ after(() => site?.close());
 const chatting = (options, name) => openChat(site, options, name);
 
 /** Waits until the composer has the focus, which it gets when an answer is complete. */
-const focused = (page) => page.waitForFunction(() => document.activeElement?.closest(".composer"), null, { timeout: 10_000 });
+const focused = (page) => page.waitForFunction(() => document.activeElement?.closest(".composer"));
 
 test("the first screen explains the page, names the GPU, and offers a chat model", options, async () => {
   const { page, context } = await site.open();
@@ -119,7 +119,7 @@ test("editing a message opens a new conversation, answers can be regenerated and
   await page.getByRole("button", { name: "Settings", exact: true }).click();
   await page.getByRole("spinbutton", { name: "Max tokens", exact: true }).fill("2");
   await page.getByRole("spinbutton", { name: "Max tokens", exact: true }).blur();
-  await page.keyboard.press("Escape");
+  await closeSheet(page);
   await send(page, "one two three four");
   await page.getByText("reached the limit").waitFor();
   await page.getByRole("button", { name: "Continue", exact: true }).click();
@@ -143,7 +143,7 @@ test("editing a message opens a new conversation, answers can be regenerated and
   await page.getByRole("button", { name: "Conversations", exact: true }).click();
   await page.getByRole("button", { name: "Delete Numbers", exact: true }).click();
   await page.waitForFunction(() => document.querySelectorAll(".kept").length === 1);
-  await page.keyboard.press("Escape");
+  await closeSheet(page);
   await page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
   await send(page, "again");
   await page.getByRole("button", { name: "New conversation", exact: true }).click();
@@ -263,7 +263,7 @@ test("a long conversation opens at its end and stays there while an answer is ge
   const atEnd = () => page.waitForFunction(() => {
     const box = document.querySelector(".stage");
     return document.querySelector(".prose strong") && box.scrollTop > 0 && box.scrollHeight - box.scrollTop - box.clientHeight < 48;
-  }, null, { timeout: 20_000 });
+  });
   await page.getByRole("button", { name: "Regenerate" }).waitFor();
   await atEnd();
   await send(page, "A sentence with **weight**, and words. ".repeat(40));
@@ -342,8 +342,8 @@ test("answers have a schema, tools of the page, and thoughts apart", options, as
   await pick(page, "org/unknown");
   await page.getByRole("button", { name: /^org\/unknown/ }).waitFor();
   await shape(page, async (dialog) => {
-    assert.ok(await dialog.getByRole("checkbox", { name: /call functions/ }).isDisabled());
-    assert.ok(await dialog.getByRole("combobox", { name: "Thinking" }).isDisabled());
+    await dialog.getByRole("checkbox", { name: /call functions/, disabled: true }).waitFor();
+    await dialog.getByRole("combobox", { name: "Thinking", disabled: true }).waitFor();
     await dialog.getByText("org/unknown calls no functions, or in an unknown format.").waitFor();
   });
   await send(page, "still answers");

@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import react from "@vitejs/plugin-react";
 import { build } from "vite";
-import { launch, warmUp, watch } from "./support/browser.mjs";
+import { launch, untilReads, warmUp, watch } from "./support/browser.mjs";
 import { assertBuilt } from "./support/built.mjs";
 import { buildFacade } from "./support/facade.mjs";
 import { stories } from "./support/golden.mjs";
@@ -116,7 +116,7 @@ test("useCompletion preloads once; stop keeps the text; leaving the panel ends t
   await page.waitForFunction(() => workers.made === 1);
   await ask("Continue", "one two three");
   await idle();
-  assert.equal(await quote.innerText(), "one two three");
+  await untilReads(quote, /^one two three$/);
   await ask("Continue", "word ".repeat(4000));
   await show("Stop");
   await idle();

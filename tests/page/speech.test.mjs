@@ -9,7 +9,7 @@ import { build } from "esbuild";
 import { shot } from "./support/browser.mjs";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
 import { flac } from "./support/flac.mjs";
-import { pick } from "./support/states.mjs";
+import { copied, pick } from "./support/states.mjs";
 import { wav } from "./support/wav.mjs";
 
 const options = { timeout: 120_000 };
@@ -24,7 +24,6 @@ before(async () => {
   await writeFile(heard, wav({ rate: 48_000, seconds: 3, sample: (t) => (t < 2 ? tone(t) : 0) }));
   site = await fakeEnginePage(["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", `--use-file-for-fake-audio-capture=${heard}`, "--autoplay-policy=no-user-gesture-required"]);
   ({ page, problems } = await site.open({ permissions: ["microphone", "clipboard-read", "clipboard-write"] }));
-  page.setDefaultTimeout(30_000);
 }, options);
 
 after(async () => {
@@ -291,8 +290,7 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   assert.deepEqual((await said.innerText()).split(/\s+/), ["0:00", "word1", "0:01", "word2", "0:02", "word3"]);
   const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "SRT", exact: true }).click()]);
   assert.equal(download.suggestedFilename(), "transcript.srt");
-  await page.getByRole("button", { name: "Copy the transcript", exact: true }).click();
-  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "word1\nword2\nword3");
+  assert.equal(await copied(page, page.getByRole("button", { name: "Copy the transcript", exact: true })), "word1\nword2\nword3");
   await page.getByRole("button", { name: "Clear", exact: true }).click();
   // Text appears while a file is decoded, without a prompt to open one.
   await page.evaluate(() => {
@@ -308,7 +306,7 @@ test("the STT tab: a file, the microphone, copies and subtitles", options, async
   const seen = await page.evaluate(() => window.seen);
   assert.ok(seen.some(([text]) => text.includes("ward")), "a partial text");
   assert.ok(seen.filter(([text]) => text).every(([, hint]) => !hint), "no hint with it");
-  assert.equal(await page.locator(".said-partial").count(), 0);
+  await page.locator(".said-partial").waitFor({ state: "detached" });
   await page.getByRole("button", { name: "Clear", exact: true }).click();
   await page.getByRole("button", { name: "Listen", exact: true }).click();
   await page.locator(".said-partial").waitFor();

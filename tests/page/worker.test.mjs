@@ -286,7 +286,7 @@ test("malformed messages leave the worker running", async () => {
     for (const message of randomMessages(1, 400).filter((message) => typeof message?.wasm !== "string" || !URL.canParse(message.wasm))) worker.postMessage(message);
     const call = async (id, method, args) => {
       worker.postMessage({ id, method, args });
-      for (let i = 0; i < 400 && !answers.has(id); i++) await new Promise((resolve) => setTimeout(resolve, 25));
+      for (let i = 0; i < 4000 && !answers.has(id); i++) await new Promise((resolve) => setTimeout(resolve, 25));
       return answers.get(id);
     };
     const loaded = await call(1001, "load", [{ model: "a/b" }]);

@@ -3,6 +3,7 @@
 import { existsSync } from "node:fs";
 import puppeteer from "puppeteer-core";
 import { assertBuilt } from "../../page/support/built.mjs";
+import { PATIENCE_MS } from "../../page/support/browser.mjs";
 import { PACKAGE } from "../../page/support/paths.mjs";
 import { serve } from "../../page/support/server.mjs";
 
@@ -15,10 +16,18 @@ const PREFERENCES = { "dom.webgpu.enabled": true, "gfx.webgpu.ignore-blocklist":
 /** `JERBOA_FIREFOX=all` runs every model and more repetitions. */
 export const ALL = process.env.JERBOA_FIREFOX === "all";
 
-/** A browser with a new profile. */
-export function launch() {
+/** A browser with a new profile, whose pages wait for {@link PATIENCE_MS}. */
+export async function launch() {
   // Calls of a page may compute for minutes.
-  return puppeteer.launch({ browser: "firefox", executablePath: FIREFOX, headless: true, protocolTimeout: 1_200_000, extraPrefsFirefox: PREFERENCES });
+  const browser = await puppeteer.launch({ browser: "firefox", executablePath: FIREFOX, headless: true, timeout: PATIENCE_MS, protocolTimeout: 1_200_000, extraPrefsFirefox: PREFERENCES });
+  const newPage = browser.newPage.bind(browser);
+  browser.newPage = async () => {
+    const page = await newPage();
+    page.setDefaultTimeout(PATIENCE_MS);
+    page.setDefaultNavigationTimeout(PATIENCE_MS);
+    return page;
+  };
+  return browser;
 }
 
 /** Serves the package and `mounts`; `tab()` opens a page that imports it as `jerboa`. */

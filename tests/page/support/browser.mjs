@@ -25,22 +25,47 @@ const FLAGS = [
 /** The first browser versions with WebGPU: the engine's error, the page and the README name the same. */
 export const WEBGPU_SINCE = [/Chrome (and|or) Edge (from version )?113/, /Safari (from version )?26/, /Firefox (from version )?141/, /145 on the Mac/];
 
-/** A browser whose GPU process answers, with additional flags. */
+/**
+ * Milliseconds that a page waits for an element, an event or a navigation, and a test for the browser's start, unless the test says otherwise.
+ * The 30 s of playwright and puppeteer are too few on two cores that also compile kernels. Below the limits of tests, so that an error names what
+ * did not come.
+ */
+export const PATIENCE_MS = 110_000;
+
+/** A browser with additional flags, whose pages wait for {@link PATIENCE_MS}. */
 export async function launch(more = []) {
-  const browser = await chromium.launch({ executablePath: CHROME, headless: true, args: [...FLAGS, ...more] });
+  const browser = await chromium.launch({ executablePath: CHROME, headless: true, args: [...FLAGS, ...more], timeout: PATIENCE_MS });
+  const newContext = browser.newContext.bind(browser);
+  // Also called by `browser.newPage`.
+  browser.newContext = async (options) => {
+    const context = await newContext(options);
+    context.setDefaultTimeout(PATIENCE_MS);
+    context.setDefaultNavigationTimeout(PATIENCE_MS);
+    return context;
+  };
   return browser;
 }
 
 /** Waits until `page`, which must have a secure URL, gets an adapter: the first requests after the start may fail. */
 export async function warmUp(page) {
   const got = await page.evaluate(async () => {
-    for (let i = 0; i < 20; i++) {
+    for (let i = 0; i < 240; i++) {
       if (await navigator.gpu?.requestAdapter()) return true;
       await new Promise((resolve) => setTimeout(resolve, 250));
     }
     return false;
   });
   if (!got) throw new Error("this Chromium offers no WebGPU adapter, not even SwiftShader");
+}
+
+/** Waits until an element's text matches, and returns it. */
+export async function untilReads(locator, pattern) {
+  for (const end = Date.now() + PATIENCE_MS; ; ) {
+    const text = await locator.innerText();
+    if (pattern.test(text)) return text;
+    if (Date.now() > end) throw new Error(`the text never matched ${pattern}:\n${text}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
 }
 
 /** Kills a page's process, as a system does when memory is short. */

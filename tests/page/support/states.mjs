@@ -37,6 +37,19 @@ export async function chatting(site, options, name = "org/chat") {
   return opened;
 }
 
+/** Presses Escape, and waits until no sheet is open. */
+export async function closeSheet(page) {
+  await page.keyboard.press("Escape");
+  await page.locator(".sheet-body").waitFor({ state: "detached" });
+}
+
+/** Presses a button that copies, and returns the copied text once the page says that it was copied. */
+export async function copied(page, button) {
+  await button.click();
+  await page.getByText("Copied.").first().waitFor({ state: "attached" });
+  return page.evaluate(() => navigator.clipboard.readText());
+}
+
 export const sheet = (name) => async (page) => {
   await page.getByRole("button", { name, exact: true }).click();
   await page.getByRole("dialog").waitFor();
@@ -46,7 +59,7 @@ export const sheet = (name) => async (page) => {
 export async function shape(page, change) {
   await sheet("Answers")(page);
   await change(page.getByRole("dialog"));
-  await page.keyboard.press("Escape");
+  await closeSheet(page);
 }
 
 const textFile = (name, text) => ({ name, mimeType: "text/plain", buffer: Buffer.from(text) });
@@ -88,7 +101,7 @@ export const STATES = [
   }],
   ["edit", (page) => page.getByRole("button", { name: "Edit this message" }).first().click()],
   ["attached", async (page) => {
-    await page.keyboard.press("Escape");
+    await closeSheet(page);
     await page.getByLabel("Attach text files", { exact: true }).setInputFiles([textFile("bees.txt", "Bees live in a hive."), textFile("image.bin", "\u0000")]);
     await page.getByRole("alert").getByText("image.bin is not a text file.").waitFor();
   }],
@@ -101,7 +114,7 @@ export const STATES = [
     await page.getByText("Dictation needs a speech-to-text model.").waitFor();
   }],
   ["picker", async (page) => {
-    await page.keyboard.press("Escape");
+    await closeSheet(page);
     // Later states have no files.
     await page.getByRole("button", { name: "New conversation", exact: true }).click();
     await page.locator(".model-button").click();
@@ -117,26 +130,26 @@ export const STATES = [
     await page.getByRole("list", { name: "Models for “llama”" }).waitFor();
   }],
   ["conversations", async (page) => {
-    await page.keyboard.press("Escape");
+    await closeSheet(page);
     await sheet("Conversations")(page);
   }],
   ["settings", async (page) => {
-    await page.keyboard.press("Escape");
+    await closeSheet(page);
     await sheet("Settings")(page);
   }],
   ["device", async (page) => {
-    await page.keyboard.press("Escape");
+    await closeSheet(page);
     await sheet("This device")(page);
     await page.getByRole("dialog").getByRole("heading", { name: "GPU", exact: true }).waitFor();
   }],
   ["answers", async (page) => {
-    await page.keyboard.press("Escape");
+    await closeSheet(page);
     await sheet("Answers")(page);
     await page.getByRole("combobox", { name: "Format" }).selectOption("JSON of a schema");
     await page.getByRole("textbox", { name: "JSON schema" }).waitFor();
   }],
   ["schema", async (page) => {
-    await page.keyboard.press("Escape");
+    await closeSheet(page);
     await send(page, "Pancakes, as a recipe.");
   }],
   ["tool", async (page) => {
@@ -155,7 +168,7 @@ export const STATES = [
     await page.getByText("Thoughts").last().click();
   }],
   ["embedding", async (page) => {
-    await page.keyboard.press("Escape");
+    await closeSheet(page);
     await page.getByRole("link", { name: "Embedding", exact: true }).click();
     await page.getByText("Add some documents first.").waitFor();
   }],

@@ -59,7 +59,7 @@ export async function launch() {
       return value;
     };
     for (let attempt = 0; ; attempt++) {
-      const ready = await send("GET", "/status").then(({ ready }) => ready, (error) => attempt > 100 && Promise.reject(error));
+      const ready = await send("GET", "/status").then(({ ready }) => ready, (error) => attempt > 1000 && Promise.reject(error));
       if (ready) break;
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
