@@ -6,7 +6,7 @@ import { cspAdvice } from "./csp.js";
 import type { Backend } from "./engine-calls.js";
 import { platform } from "./platform.js";
 import { RemoteBackend } from "./rpc.js";
-import { isUntrusted, scriptUrl } from "./trusted.js";
+import { isUntrusted, workerAt } from "./trusted.js";
 import { ASSET_TIMEOUT_MS, WORKER_START_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /** URLs of the package's files, for bundlers that do not copy them next to the script and for other servers. */
@@ -91,28 +91,12 @@ function startWorker(url: string | undefined): RemoteBackend | string {
   if (typeof Worker === "undefined") return "Worker is not available here";
   try {
     // Bundlers match this exact expression.
-    const worker = url === undefined ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa" }) : workerAt(url);
+    const worker = url === undefined ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa" }) : workerAt(url, "jerboa");
     return new RemoteBackend(worker, () => worker.terminate());
   } catch (thrown) {
     const elsewhere = !import.meta.url.startsWith(location.origin);
     if (url === undefined && (elsewhere || isUntrusted(thrown))) return startWorker(new URL("./worker.js", import.meta.url).href);
     return thrown instanceof Error ? thrown.message : String(thrown);
-  }
-}
-
-/**
- * Starts a worker from any origin. Pages may only start same-origin workers, so other origins are imported from a blob
- * script.
- */
-function workerAt(url: string): Worker {
-  const options = { type: "module", name: "jerboa" } as const;
-  if (new URL(url).origin === location.origin) return new Worker(scriptUrl(url), options);
-  const script = URL.createObjectURL(new Blob([`import ${JSON.stringify(url)};`], { type: "text/javascript" }));
-  try {
-    return new Worker(scriptUrl(script), options);
-  } finally {
-    // By then the browser has read the script.
-    setTimeout(() => URL.revokeObjectURL(script), 60_000);
   }
 }
 

@@ -156,7 +156,7 @@ async function load({ backend, warning }: OpenedBackend, { wanted, warning: give
     });
   };
   const lasting = new RestartingBackend(backend, reload);
-  return new Model(calibration ? withCalibration(lasting, calibration) : lasting, { ...info, warnings, worker: backend.worker }, stored);
+  return new Model(calibration ? withCalibration(lasting, calibration) : lasting, { ...info, warnings, worker: backend.worker }, stored, options);
 }
 
 /** Finished loads that are still writing to the cache. */

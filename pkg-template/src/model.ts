@@ -3,7 +3,7 @@
 import { Audio } from "./audio.js";
 import { Chat } from "./chat.js";
 import { checked, requireValid, valid } from "./check.js";
-import type { DeviceCheck, LoadProgress, Measurement, MeasureOptions, MemoryUse, ModelInfo, SynthesisResult, Transcript } from "./contract.js";
+import type { DeviceCheck, EngineLoadOptions, LoadProgress, Measurement, MeasureOptions, MemoryUse, ModelInfo, SynthesisResult, Transcript } from "./contract.js";
 import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedInput, type EmbedOptions, type RankedDocument, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { invalidRequest, unloaded } from "./errors.js";
@@ -100,10 +100,13 @@ export class Model {
    * A load may finish earlier, so that the model can answer. Afterwards the model loads without a network.
    */
   readonly persisted: Promise<void>;
+  /** @internal How `jerboa/train` opens the same model. */
+  readonly loadOptions: EngineLoadOptions;
   readonly #backend: Backend;
 
   /** @internal */
-  constructor(backend: Backend, info: ModelInfo, stored: Promise<void>) {
+  constructor(backend: Backend, info: ModelInfo, stored: Promise<void>, loadOptions: EngineLoadOptions) {
+    this.loadOptions = loadOptions;
     this.#backend = backend;
     this.info = info;
     this.persisted = stored;

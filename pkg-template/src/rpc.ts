@@ -19,8 +19,16 @@ type RpcReply =
   | { lock: string }
   | { closed: true };
 
+/** What answers calls on this thread: the engine's host, or that of another module. */
+export interface ServedBackend {
+  call(method: never, args: never, options: CallOptions): Promise<unknown>;
+  close(): Promise<void>;
+  useWasm?(url: string): void;
+  readonly trap?: JerboaError | undefined;
+}
+
 /** Serves a backend over a port; starts with a hello message. `gpu`: whether this thread has WebGPU, if it is known. */
-export function serve(port: Port, backend: Backend & { useWasm?(url: string): void; readonly trap?: JerboaError | undefined }, gpu?: boolean): void {
+export function serve(port: Port, backend: ServedBackend, gpu?: boolean): void {
   const running = new Map<number, AbortController>();
   const questions = new Map<number, (answer: unknown) => void>();
   let asked = 0;
@@ -35,7 +43,7 @@ export function serve(port: Port, backend: Backend & { useWasm?(url: string): vo
         questions.set(++asked, resolve);
         send({ id, question: asked, asked: question }, transferables(Object.values(question as object)));
       });
-      const result = await backend.call(method, args as never, { signal: controller.signal, onEvent, onQuestion });
+      const result = await backend.call(method as never, args as never, { signal: controller.signal, onEvent, onQuestion });
       send({ id, result }, transferables(result));
     } catch (thrown) {
       const { code, message } = JerboaError.from(thrown);

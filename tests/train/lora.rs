@@ -17,11 +17,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-fn stories() -> PathBuf {
+pub fn stories() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../www/public/models/stories260K")
 }
 
-fn trainer(folder: &Path, options: LoraOptions) -> jerboa::Result<LoraTrainer> {
+pub fn trainer(folder: &Path, options: LoraOptions) -> jerboa::Result<LoraTrainer> {
     block_on(async {
         let gpu = Rc::new(jerboa_tests::open(&DeviceOptions::default()));
         let source = open(folder).await?;

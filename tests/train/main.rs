@@ -5,6 +5,7 @@ mod kernels;
 mod layers;
 mod lora;
 mod models;
+mod page;
 mod torch;
 
 use jerboa::gpu::{Backend, Buffer, BufferUsage, Command};

@@ -26,7 +26,8 @@ fn train_all(folder: &Path, options: TrainerOptions) -> Trainer {
             tables: Precision::F32,
             ..PrecisionOptions::default()
         };
-        let weights = GraphWeights::load(&gpu, &source, &files, &graph, overrides).await;
+        let plans = GraphWeights::plan(&gpu, &files, &graph, overrides).expect("plans");
+        let weights = GraphWeights::load(&gpu, &source, &files, &graph, plans).await;
         let trained: SortedSet<WeightId> = graph.used_weights().into_iter().collect();
         let trainer = Trainer::new(gpu, graph, weights.expect("weights"), trained, options);
         trainer.await.expect("a trainer")
@@ -204,7 +205,8 @@ fn what_has_no_gradient_is_refused_by_name() {
             let files = ModelFiles::open(&source, None).await.expect("a model");
             let graph = arch::graph(&files.config).expect("a graph");
             let overrides = PrecisionOptions::default();
-            let weights = GraphWeights::load(&gpu, &source, &files, &graph, overrides).await;
+            let plans = GraphWeights::plan(&gpu, &files, &graph, overrides).expect("plans");
+            let weights = GraphWeights::load(&gpu, &source, &files, &graph, plans).await;
             let norms = graph.used_weights().into_iter();
             let trained = norms
                 .filter(|id| graph.weight(*id).kind == WeightKind::Vector)

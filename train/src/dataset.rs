@@ -6,8 +6,8 @@ use jerboa::text::ChatInput;
 use jerboa::{Error, Result};
 use serde_json::Value;
 
-/// Returns the sequences of a text: its tokens and the end token, in parts of at most `max_length`
-/// tokens.
+/// Returns the sequences of a text: its tokens and the end token, in parts of about the same length
+/// of at most `max_length` tokens.
 ///
 /// # Errors
 /// Errors of the tokenizer.
@@ -19,7 +19,9 @@ pub fn text_sequences(
     let tokenizer = text.tokenizer()?;
     let mut ids = tokenizer.encode(document, true)?;
     ids.extend(tokenizer.eos_ids().first());
-    let parts = ids.chunks(max_length.max(2));
+    // A short rest would count as much in its step as a long sequence.
+    let count = ids.len().div_ceil(max_length.max(2)).max(1);
+    let parts = ids.chunks(ids.len().div_ceil(count).max(2));
     let whole = |part: &[u32]| TrainSequence::whole(part.to_vec());
     Ok(parts.filter(|part| part.len() > 1).map(whole).collect())
 }
@@ -60,6 +62,33 @@ pub fn chat_sequences(text: &TextPipeline, messages: &[Value]) -> Result<Vec<Tra
         });
     }
     Ok(sequences)
+}
+
+/// Separates a `share` of sequences that only measure the loss of what is not trained on, evenly
+/// spread: at least one, unless there is only one or the share is 0. Returns the others first.
+pub fn split_evaluation(
+    sequences: Vec<TrainSequence>,
+    share: f32,
+) -> (Vec<TrainSequence>, Vec<TrainSequence>) {
+    let all = sequences.len();
+    let most = all.saturating_sub(1);
+    let held = if share > 0.0 {
+        ((all as f32 * share) as usize).clamp(1.min(most), most)
+    } else {
+        0
+    };
+    let mut train = Vec::with_capacity(all - held);
+    let mut evaluation = Vec::with_capacity(held);
+    for (index, sequence) in sequences.into_iter().enumerate() {
+        // The middles of `held` equal ranges.
+        let middle = (2 * evaluation.len() + 1) * all / (2 * held).max(1);
+        if evaluation.len() < held && index == middle {
+            evaluation.push(sequence);
+        } else {
+            train.push(sequence);
+        }
+    }
+    (train, evaluation)
 }
 
 /// Returns the sequences of a file: a text, or JSON lines with `text` or `messages` each.

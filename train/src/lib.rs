@@ -18,3 +18,5 @@ pub mod reference;
 pub mod schedule;
 pub mod tape;
 pub mod trainer;
+#[cfg(target_arch = "wasm32")]
+pub mod web;

@@ -6,10 +6,12 @@ use crate::batch::TrainSequence;
 use crate::kernels::update::Optimizer;
 use crate::schedule::{Decay, Schedule};
 use crate::trainer::{StepReport, TrainMemory, Trainer, TrainerOptions};
+use jerboa::device::Caps;
 use jerboa::exec::{GraphWeights, ModelFiles, PrecisionOptions};
-use jerboa::gpu::Gpu;
+use jerboa::gpu::{Backend, Gpu};
 use jerboa::hub::Source;
 use jerboa::ir::{Graph, LowRankUpdate, Op, WeightId, WeightKind, add_low_rank_updates};
+use jerboa::plan::WeightPlans;
 use jerboa::sample::philox::philox;
 use jerboa::{Error, Result, SortedSet, arch};
 use std::ops::ControlFlow;
@@ -51,6 +53,8 @@ pub struct LoraOptions {
     pub precision: PrecisionOptions,
     /// The optimizer.
     pub optimizer: Optimizer,
+    /// Bytes of device memory to use at most; `None` for what the device is known to have.
+    pub max_memory: Option<u64>,
 }
 
 impl Default for LoraOptions {
@@ -70,6 +74,7 @@ impl Default for LoraOptions {
             seed: 0,
             precision: PrecisionOptions::default(),
             optimizer: Optimizer::ADAMW,
+            max_memory: None,
         }
     }
 }
@@ -115,6 +120,103 @@ impl LoraOptions {
         Ok(())
     }
 
+    /// Lowers the maximum length to the longest of some sequences: activations take memory by it.
+    pub fn with_length_of<'a>(
+        self,
+        sequences: impl IntoIterator<Item = &'a TrainSequence>,
+    ) -> Self {
+        let longest = sequences
+            .into_iter()
+            .map(|sequence| sequence.ids.len())
+            .max();
+        Self {
+            max_length: self.max_length.min(longest.unwrap_or(0).max(2)),
+            ..self
+        }
+    }
+
+    /// Finds the largest micro-batch that the device has memory for, and what it takes.
+    fn fit(
+        &self,
+        graph: &Graph,
+        plans: &WeightPlans,
+        trained: &SortedSet<WeightId>,
+        caps: &Caps,
+    ) -> Result<(TrainerOptions, TrainMemory)> {
+        let sequences = self.max_length.saturating_mul(self.batch_size);
+        let mut max_tokens = sequences.min(MAX_MICRO_BATCH_TOKENS).max(self.max_length);
+        loop {
+            let options = TrainerOptions {
+                optimizer: self.optimizer,
+                weight_decay: self.weight_decay,
+                max_norm: self.max_norm,
+                max_tokens,
+            };
+            let memory = Trainer::estimate(graph.clone(), plans, trained, options)?;
+            let all = self.max_memory.or(caps.memory).unwrap_or(u64::MAX);
+            let over = [
+                ("training", memory.total(), all),
+                (
+                    "a buffer of the training",
+                    memory.largest,
+                    caps.max_weight_buffer(),
+                ),
+            ];
+            let over = over.into_iter().find(|(_, needed, limit)| needed > limit);
+            let Some((what, needed, limit)) = over else {
+                return Ok((options, memory));
+            };
+            if max_tokens == self.max_length {
+                return Err(Error::OutOfMemory {
+                    what: what.into(),
+                    needed,
+                    limit,
+                    hint: self.memory_advice(&memory),
+                });
+            }
+            max_tokens = (max_tokens / 2).max(self.max_length);
+        }
+    }
+
+    /// What makes the largest part of the memory smaller.
+    fn memory_advice(&self, memory: &TrainMemory) -> String {
+        let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
+        let advice = if memory.activations >= memory.trained.max(memory.frozen) {
+            format!("Use a 'maxLength' below {}", self.max_length)
+        } else if memory.trained < memory.frozen {
+            "Load the model with fewer bits ('weights': 'q4'), or a smaller model".into()
+        } else if self.rank > Self::default().rank {
+            format!("Use a 'rank' below {}", self.rank)
+        } else {
+            "Use fewer 'targets'".into()
+        };
+        format!(
+            "Activations take {} MB, trained weights {} MB, the model {} MB. {advice}; if the device has more memory, load the \
+             model with a larger 'maxMemory'.",
+            megabytes(memory.activations),
+            megabytes(memory.trained),
+            megabytes(memory.frozen)
+        )
+    }
+
+    /// Gives an allocation that failed the advice of a training.
+    fn with_memory_advice(&self, error: Error, memory: &TrainMemory) -> Error {
+        match error {
+            Error::OutOfMemory {
+                what,
+                needed,
+                limit,
+                ..
+            } => Error::OutOfMemory {
+                what,
+                needed,
+                limit,
+                hint: self.memory_advice(memory),
+            },
+            other => other,
+        }
+    }
+
     /// Learning rates of a run over `sequences` sequences.
     pub fn schedule(&self, sequences: usize) -> Schedule {
         let steps = self.epochs * sequences.div_ceil(self.batch_size.max(1));
@@ -140,6 +242,8 @@ pub struct TrainProgress {
     pub report: StepReport,
     /// Learning rate of the step.
     pub learning_rate: f32,
+    /// Tokens of the step's sequences.
+    pub tokens: usize,
 }
 
 /// A trained matrix: its name and its factors.
@@ -169,8 +273,9 @@ impl LoraTrainer {
     ///
     /// # Errors
     /// `Request` for options out of bounds and for targets that the model lacks;
-    /// `UnsupportedOption` for models with operations that have no gradient; errors of the source
-    /// or the device.
+    /// `UnsupportedOption` for models with operations that have no gradient; `OutOfMemory`, before
+    /// weights are downloaded, for what the device has no memory for; errors of the source or the
+    /// device.
     pub async fn load(
         gpu: Rc<Gpu>,
         source: &Source,
@@ -181,8 +286,8 @@ impl LoraTrainer {
         options.check()?;
         let plain = arch::graph(&files.config)?;
         let updates = updates_of(&plain, files, &options)?;
-        let weights = GraphWeights::load(&gpu, source, files, &plain, options.precision).await?;
-        let (graph, taken) = add_low_rank_updates(plain, &updates);
+        let plans = GraphWeights::plan(&gpu, files, &plain, options.precision)?;
+        let (graph, taken) = add_low_rank_updates(plain.clone(), &updates);
         if taken != updates.len() {
             return Err(Error::Internal(format!(
                 "{taken} of {} updates name a matmul",
@@ -195,15 +300,13 @@ impl LoraTrainer {
             .collect::<Result<Vec<LoraMatrix>>>()?;
         let factors = matrices.iter().flat_map(|matrix| [matrix.a, matrix.b]);
         let trained: SortedSet<WeightId> = factors.collect();
-        let sequence = options.max_length * options.batch_size;
-        let trainer_options = TrainerOptions {
-            optimizer: options.optimizer,
-            weight_decay: options.weight_decay,
-            max_norm: options.max_norm,
-            max_tokens: sequence.min(MAX_MICRO_BATCH_TOKENS).max(options.max_length),
+        let (trainer_options, memory) = options.fit(&graph, &plans, &trained, gpu.caps())?;
+        let trainer = async {
+            let weights = GraphWeights::load(&gpu, source, files, &plain, plans).await?;
+            Trainer::new(gpu.clone(), graph, weights, trained, trainer_options).await
         };
-        let memory = Trainer::estimate(graph.clone(), &weights.plans, &trained, trainer_options)?;
-        let trainer = Trainer::new(gpu, graph, weights, trained, trainer_options).await?;
+        let trainer = trainer.await;
+        let trainer = trainer.map_err(|error| options.with_memory_advice(error, &memory))?;
         let made = Self {
             trainer,
             matrices,
@@ -344,6 +447,28 @@ impl LoraTrainer {
         Ok((sum / all.max(1) as f64) as f32)
     }
 
+    /// Starts a run over sequences; [`LoraRun::step`] goes on with it.
+    ///
+    /// # Errors
+    /// `Request` for data without labels.
+    pub fn start(&self, sequences: &[TrainSequence]) -> Result<LoraRun> {
+        let sequences = self.fitting(sequences);
+        if sequences.is_empty() {
+            return Err(Error::Request {
+                parameter: "dataset".into(),
+                reason: "no token counts in the loss. Add longer texts, or answers to the conversations.".into(),
+            });
+        }
+        Ok(LoraRun {
+            schedule: self.options.schedule(sequences.len()),
+            order: Vec::new(),
+            batch_size: self.options.batch_size,
+            seed: self.options.seed,
+            step: 0,
+            sequences,
+        })
+    }
+
     /// Trains all epochs. `progress` runs after each step and may end the run early.
     ///
     /// # Errors
@@ -353,38 +478,66 @@ impl LoraTrainer {
         sequences: &[TrainSequence],
         progress: &mut dyn FnMut(TrainProgress) -> ControlFlow<()>,
     ) -> Result<()> {
-        let sequences = self.fitting(sequences);
-        if sequences.is_empty() {
-            return Err(Error::Request {
-                parameter: "dataset".into(),
-                reason: "no token counts in the loss. Add longer texts, or answers to the conversations.".into(),
-            });
-        }
-        let schedule = self.options.schedule(sequences.len());
-        let mut step = 0;
-        for epoch in 0..self.options.epochs {
-            let order = shuffled(sequences.len(), self.options.seed, epoch);
-            for batch in order.chunks(self.options.batch_size) {
-                let own: Vec<TrainSequence> = batch
-                    .iter()
-                    .map(|index| sequences[*index].clone())
-                    .collect();
-                let learning_rate = schedule.rate(step);
-                let report = self.step(&own, learning_rate).await?;
-                step += 1;
-                let done = TrainProgress {
-                    step,
-                    steps: schedule.steps,
-                    epoch,
-                    report,
-                    learning_rate,
-                };
-                if progress(done).is_break() {
-                    return Ok(());
-                }
+        let mut run = self.start(sequences)?;
+        while let Some(done) = run.step(self).await? {
+            if progress(done).is_break() {
+                break;
             }
         }
         Ok(())
+    }
+}
+
+/// All epochs over some sequences, step by step.
+#[derive(Debug)]
+pub struct LoraRun {
+    sequences: Vec<TrainSequence>,
+    /// Order of the sequences in this epoch.
+    order: Vec<usize>,
+    schedule: Schedule,
+    batch_size: usize,
+    seed: u64,
+    /// Steps done.
+    step: usize,
+}
+
+impl LoraRun {
+    /// Steps of the run.
+    pub fn steps(&self) -> usize {
+        self.schedule.steps
+    }
+
+    /// Trains the next step; `None` at the end.
+    ///
+    /// # Errors
+    /// Errors of [`Trainer::step`].
+    pub async fn step(&mut self, trainer: &mut LoraTrainer) -> Result<Option<TrainProgress>> {
+        if self.step == self.schedule.steps {
+            return Ok(None);
+        }
+        let count = self.sequences.len();
+        let steps_of_epoch = count.div_ceil(self.batch_size);
+        let epoch = self.step / steps_of_epoch;
+        let first = self.step % steps_of_epoch * self.batch_size;
+        if first == 0 {
+            self.order = shuffled(count, self.seed, epoch);
+        }
+        let batch = &self.order[first..count.min(first + self.batch_size)];
+        let batch: Vec<TrainSequence> = batch
+            .iter()
+            .map(|index| self.sequences[*index].clone())
+            .collect();
+        let learning_rate = self.schedule.rate(self.step);
+        let report = trainer.step(&batch, learning_rate).await?;
+        self.step += 1;
+        Ok(Some(TrainProgress {
+            step: self.step,
+            steps: self.schedule.steps,
+            epoch,
+            report,
+            learning_rate,
+            tokens: batch.iter().map(|sequence| sequence.ids.len()).sum(),
+        }))
     }
 }
 

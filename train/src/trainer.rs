@@ -55,6 +55,15 @@ pub struct TrainMemory {
     pub trained: u64,
     /// Weights that stay as they are.
     pub frozen: u64,
+    /// The largest buffer of values or gradients.
+    pub largest: u64,
+}
+
+impl TrainMemory {
+    /// All uses together.
+    pub fn total(&self) -> u64 {
+        self.activations + self.trained + self.frozen
+    }
 }
 
 /// Trains weights of a language model's graph.
@@ -206,12 +215,23 @@ impl Trainer {
             plan_trained(&graph, *id, &mut plans)?;
         }
         let memory = assign(&graph, &plans, trained)?;
-        let own = trained.iter().map(|id| elements(&plans[id]) as u64 * 4);
+        let own: Vec<u64> = trained
+            .iter()
+            .map(|id| elements(&plans[id]) as u64 * 4)
+            .collect();
+        let rows = PackedRows::capacity(options.max_tokens);
+        let widest = memory.cols.iter().max().copied().unwrap_or(0);
         let copies = 2 + options.optimizer.states() as u64;
         let frozen = plans.iter().filter(|(id, _)| !trained.contains(*id));
         Ok(TrainMemory {
-            activations: memory.bytes(PackedRows::capacity(options.max_tokens)),
-            trained: own.sum::<u64>() * copies,
+            activations: memory.bytes(rows),
+            trained: own.iter().sum::<u64>() * copies,
+            largest: own
+                .iter()
+                .copied()
+                .max()
+                .unwrap_or(0)
+                .max((widest * rows * 4) as u64),
             frozen: frozen.map(|(_, plan)| plan.bytes()).sum(),
         })
     }

@@ -50,6 +50,8 @@ pub struct Budget {
     pub wasm: u64,
     /// The grammar module, which is not a part of the first load.
     pub grammar: u64,
+    /// The training module with its build of the engine, which is not a part of the first load.
+    pub train: u64,
     /// All JavaScript of the package.
     pub js: u64,
 }

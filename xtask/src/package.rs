@@ -28,14 +28,25 @@ const GRAMMAR_INPUTS: [&str; 5] = [
     "wasm-pack.toml",
     "grammar",
 ];
+/// Sources of the training module, which has its own build of the engine.
+const TRAIN_INPUTS: [&str; 7] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    ".cargo/config.toml",
+    "wasm-pack.toml",
+    "crate",
+    "shaders",
+    "train",
+];
 /// Further sources of the npm package.
-const FACADE_INPUTS: [&str; 7] = [
+const FACADE_INPUTS: [&str; 8] = [
     "pkg-template",
     "LICENSE-MIT",
     "LICENSE-APACHE",
     "package-lock.json",
     "target/xtask/module.stamp",
     "target/xtask/grammar.stamp",
+    "target/xtask/train.stamp",
     "Cargo.toml",
 ];
 /// Sources of the demo page.
@@ -61,6 +72,7 @@ pub fn build(toolchain: Toolchain) -> Result<()> {
     let manifest = manifest::read()?;
     let engine = build_module(toolchain, &manifest, &ENGINE)?;
     let grammar = build_module(toolchain, &manifest, &GRAMMAR)?;
+    let train = build_module(toolchain, &manifest, &TRAIN)?;
     let package = workspace::package();
     unless_fresh(
         "package",
@@ -69,7 +81,7 @@ pub fn build(toolchain: Toolchain) -> Result<()> {
         &package.join("index.js"),
         || {
             run_step("filling the npm package: dist/jerboa", || {
-                assemble(&engine, &grammar, &package)
+                assemble([&engine, &grammar], &train, &package)
             })
         },
     )?;
@@ -142,6 +154,14 @@ const GRAMMAR: ModuleSource = ModuleSource {
     stem: "grammar",
     inputs: &GRAMMAR_INPUTS,
     what: "the grammar module",
+};
+
+const TRAIN: ModuleSource = ModuleSource {
+    stamp: "train",
+    folder: "train",
+    stem: "train",
+    inputs: &TRAIN_INPUTS,
+    what: "the training module",
 };
 
 /// Compiles and shrinks a module unless it is up to date; returns its folder.
@@ -244,7 +264,13 @@ const ENTRIES: [&str; 6] = [
 
 /// Entry scripts on top of the package, for frameworks and workers: each loads only where it is
 /// imported, and takes the package itself from index.js.
-pub const INTEGRATIONS: [&str; 5] = ["ai", "langchain", "react", "router", "tabs"];
+pub const INTEGRATIONS: [&str; 6] = ["ai", "langchain", "react", "router", "tabs", "train"];
+
+/// Folder of the training's entry, worker and module.
+pub const TRAIN_FOLDER: &str = "train";
+
+/// The training's worker: bundled apart, so that no code of a page's first load moves for it.
+const TRAIN_ENTRIES: [&str; 1] = ["train/worker.js"];
 
 /// Folder of the code that the integrations share.
 pub const INTEGRATIONS_SHARED: &str = "shared";
@@ -262,7 +288,7 @@ const NODE_ENTRIES: [&str; 5] = [
 ];
 
 /// Assembles module, compiled facade and pkg-template files in the layout of the published package.
-fn assemble(engine: &Path, grammar: &Path, package: &Path) -> Result<()> {
+fn assemble(modules: [&Path; 2], train: &Path, package: &Path) -> Result<()> {
     let facade = workspace::path("target/xtask/facade");
     for folder in [&facade, package] {
         if folder.exists() {
@@ -276,27 +302,25 @@ fn assemble(engine: &Path, grammar: &Path, package: &Path) -> Result<()> {
         .arg("--outDir")
         .arg(&facade))?;
     let ends = |file: &Path, name: &str| file.to_string_lossy().ends_with(name);
-    for (module, file) in [engine, grammar]
-        .into_iter()
-        .map(|module| Ok(files(module)?.into_iter().map(move |file| (module, file))))
-        .collect::<Result<Vec<_>>>()?
-        .into_iter()
-        .flatten()
-    {
-        // The facade declares the types of the raw module, so wasm-pack's own are dropped.
-        let folder = if ends(&file, ".wasm") {
-            package
-        } else {
-            &facade
-        };
-        if ends(&file, ".js") || ends(&file, ".wasm") {
-            copy(&file, &folder.join(file.strip_prefix(module)?))?;
+    let [engine, grammar] = modules;
+    for (module, folder) in [(engine, ""), (grammar, ""), (train, TRAIN_FOLDER)] {
+        for file in files(module)? {
+            // The facade declares the types of the raw module, so wasm-pack's own are dropped.
+            let root = if ends(&file, ".wasm") {
+                package
+            } else {
+                &facade
+            };
+            if ends(&file, ".js") || ends(&file, ".wasm") {
+                copy(&file, &root.join(folder).join(file.strip_prefix(module)?))?;
+            }
         }
     }
     for file in files(&facade)?.iter().filter(|file| ends(file, ".d.ts")) {
         copy(file, &package.join(file.strip_prefix(&facade)?))?;
     }
     bundle(&facade, package, &ENTRIES)?;
+    bundle(&facade, package, &TRAIN_ENTRIES)?;
     bundle(&facade, &package.join(NODE_FOLDER), &NODE_ENTRIES)?;
     bundle_integrations(&facade, package)?;
     for name in INTEGRATIONS {

@@ -19,6 +19,7 @@ struct FileSizes {
 pub fn check(package: &Path, budget: &Budget) -> Result<()> {
     let wasm = size_of(package, |name| name.ends_with("jerboa_bg.wasm"))?;
     let grammar = size_of(package, |name| name.ends_with("grammar_bg.wasm"))?;
+    let train = size_of(package, |name| name.ends_with("train_bg.wasm"))?;
     // Integrations load only where they are imported, scripts for Node in no page.
     let js = size_of(package, |name| {
         is_script(name)
@@ -43,16 +44,19 @@ pub fn check(package: &Path, budget: &Budget) -> Result<()> {
         "all",
         budget.wasm + budget.js
     );
-    println!(
-        "    {:<12}{:>12}{:>12}{:>12}",
-        "on first use", grammar.raw, grammar.gzip, budget.grammar
-    );
+    for (name, size, limit) in [
+        ("grammar", grammar, budget.grammar),
+        ("training", train, budget.train),
+    ] {
+        println!("    {name:<12}{:>12}{:>12}{limit:>12}", size.raw, size.gzip);
+    }
     for entry in INTEGRATIONS.into_iter().chain([INTEGRATIONS_SHARED]) {
         let size = size_of(package, |name| name.starts_with(entry) && is_script(name))?;
         println!("    {entry:<12}{:>12}{:>12}", size.raw, size.gzip);
     }
     for (name, size, limit) in [
         ("grammar module", grammar, budget.grammar),
+        ("training module", train, budget.train),
         ("WebAssembly module", wasm, budget.wasm),
         ("JavaScript", js, budget.js),
     ] {

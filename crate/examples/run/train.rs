@@ -8,7 +8,7 @@ use jerboa::exec::{ModelFiles, Precision, PrecisionOptions};
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
 use jerboa::task::TextPipeline;
 use jerboa_train::adapter::{CONFIG_FILE, LoraAdapter, WEIGHTS_FILE};
-use jerboa_train::dataset::file_sequences;
+use jerboa_train::dataset::{file_sequences, split_evaluation};
 use jerboa_train::lora::{LoraOptions, LoraTrainer, TrainProgress};
 use jerboa_train::schedule::Decay;
 use serde_json::json;
@@ -149,8 +149,8 @@ pub async fn run(given: &CliArgs) -> Result<()> {
     let sequences = file_sequences(&text, &data, &content, options.max_length);
     let sequences = sequences.map_err(format_error)?;
     let share = given.get("evaluation").unwrap_or(0.0_f32).clamp(0.0, 0.9);
-    let held = (sequences.len() as f32 * share) as usize;
-    let (train, held) = sequences.split_at(sequences.len() - held);
+    let (train, held) = split_evaluation(sequences, share);
+    let options = options.with_length_of(train.iter().chain(&held));
 
     let gpu = Gpu::open(&DeviceOptions::default())
         .await
@@ -177,7 +177,7 @@ pub async fn run(given: &CliArgs) -> Result<()> {
             megabytes(memory.activations)
         ));
     }
-    let before = evaluate(&mut trainer, held).await?;
+    let before = evaluate(&mut trainer, &held).await?;
     let started = Instant::now();
     let mut progress = |done: TrainProgress| {
         let seconds = started.elapsed().as_secs_f64();
@@ -199,10 +199,10 @@ pub async fn run(given: &CliArgs) -> Result<()> {
         ControlFlow::Continue(())
     };
     trainer
-        .train(train, &mut progress)
+        .train(&train, &mut progress)
         .await
         .map_err(format_error)?;
-    let after = evaluate(&mut trainer, held).await?;
+    let after = evaluate(&mut trainer, &held).await?;
     if let (Some(before), Some(after)) = (before, after) {
         if as_json {
             out::print_line(json!({ "evaluation": { "before": before, "after": after } }));

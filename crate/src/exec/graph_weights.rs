@@ -22,18 +22,17 @@ pub struct GraphWeights {
 }
 
 impl GraphWeights {
-    /// Loads all weights of a graph, quantized as stored or as `overrides` says.
+    /// Plans the storage of all weights of a graph, quantized as stored or as `overrides` says.
     ///
     /// # Errors
-    /// `UnsupportedOption` for weights with reordered columns (GPTQ with act-order); errors of the
-    /// checkpoint, the source or the device.
-    pub async fn load(
+    /// `UnsupportedOption` for weights with reordered columns (GPTQ with act-order); `OutOfMemory`
+    /// for a row that exceeds the device's largest buffer.
+    pub fn plan(
         gpu: &Gpu,
-        source: &Source,
         files: &ModelFiles,
         graph: &Graph,
         overrides: PrecisionOptions,
-    ) -> Result<Self> {
+    ) -> Result<WeightPlans> {
         let stored = &files.weights;
         if let Some(ordered) = stored.iter().find(|weight| weight.column_order.is_some()) {
             return Err(Error::UnsupportedOption {
@@ -51,14 +50,27 @@ impl GraphWeights {
                 })
         };
         let limit = RunOptions::default().weight_buffer_limit(gpu.caps());
-        let plans = plan_weights(graph, &layout_of, limit)?;
+        plan_weights(graph, &layout_of, limit)
+    }
+
+    /// Loads the weights of a graph as planned.
+    ///
+    /// # Errors
+    /// Errors of the checkpoint, the source or the device.
+    pub async fn load(
+        gpu: &Gpu,
+        source: &Source,
+        files: &ModelFiles,
+        graph: &Graph,
+        plans: WeightPlans,
+    ) -> Result<Self> {
         let buffers = load_weights(LoadRequest {
             gpu,
             graph,
             plans: &plans,
             source,
             checkpoint: &files.checkpoint,
-            stored,
+            stored: &files.weights,
         })
         .await?;
         Ok(Self { plans, buffers })

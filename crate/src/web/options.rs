@@ -9,7 +9,8 @@ use js_sys::{Array, Function};
 use serde_json::json;
 use wasm_bindgen::prelude::*;
 
-pub(super) fn abort_flag(options: &JsValue) -> AbortFlag {
+/// The flag that the `signal` of options sets.
+pub fn abort_flag(options: &JsValue) -> AbortFlag {
     match property(options, "signal").dyn_into::<web_sys::AbortSignal>() {
         Ok(signal) => AbortFlag::from_signal(&signal),
         Err(_) => AbortFlag::new(),
@@ -17,11 +18,15 @@ pub(super) fn abort_flag(options: &JsValue) -> AbortFlag {
 }
 
 /// Reads the options of a load.
-pub(super) fn load_request(options: &JsValue) -> Result<LoadRequest> {
+///
+/// # Errors
+/// `Request`, which names the wrong option.
+pub fn load_request(options: &JsValue) -> Result<LoadRequest> {
     from_js("options", options.clone())
 }
 
-pub(super) fn progress_callback(callback: Function) -> Progress {
+/// Reports progress to a function of the page.
+pub fn progress_callback(callback: Function) -> Progress {
     Progress::new(move |event: &ProgressEvent| {
         let report = json!({
             "phase": event.phase.name(),
@@ -40,7 +45,7 @@ pub(super) fn progress_callback(callback: Function) -> Progress {
 }
 
 /// The download options of a load. Its last file may be cached after it has ended.
-pub(super) fn hub_options(request: &LoadRequest) -> HubOptions {
+pub fn hub_options(request: &LoadRequest) -> HubOptions {
     HubOptions {
         defer_finalize: true,
         ..request.hub_options()
@@ -48,10 +53,13 @@ pub(super) fn hub_options(request: &LoadRequest) -> HubOptions {
 }
 
 /// The name of a model whose files were selected.
-pub(super) const SELECTED_FILES_NAME: &str = "selected files";
+pub const SELECTED_FILES_NAME: &str = "selected files";
 
 /// Opens the source of a model's files from the options of `loadModel`.
-pub(super) async fn open_source(options: &JsValue, progress: Progress) -> Result<Source> {
+///
+/// # Errors
+/// `ModelName` for what names no model; errors of the source.
+pub async fn open_source(options: &JsValue, progress: Progress) -> Result<Source> {
     let hub = hub_options(&load_request(options)?);
     let abort = abort_flag(options);
     let model = property(options, "model");

@@ -1,17 +1,13 @@
 //! Conversions between the engine's values and JavaScript.
 
-use super::JsResult;
-use crate::task::EmbedInput;
 use crate::{Error, Result};
-use futures_util::future::LocalBoxFuture;
-use js_sys::{Array, Function, Reflect, Uint8Array, Uint32Array};
+use js_sys::Reflect;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_wasm_bindgen::Serializer;
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::JsFuture;
 
 /// An error as the facade expects it: `{ name, code, message }`.
-pub(super) fn to_js(error: &Error) -> JsValue {
+pub fn to_js(error: &Error) -> JsValue {
     let object = js_sys::Error::new(&error.to_string());
     object.set_name("JerboaError");
     // Setting a property of a fresh object cannot fail.
@@ -19,16 +15,21 @@ pub(super) fn to_js(error: &Error) -> JsValue {
     object.into()
 }
 
-pub(super) fn property(object: &JsValue, name: &str) -> JsValue {
+/// A property of an object; undefined if it has none.
+pub fn property(object: &JsValue, name: &str) -> JsValue {
     Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
 }
 
-pub(super) fn string_property(object: &JsValue, name: &str) -> Option<String> {
+/// A property that is a string.
+pub fn string_property(object: &JsValue, name: &str) -> Option<String> {
     property(object, name).as_string()
 }
 
 /// Deserializes a JavaScript value: objects or Maps, arrays or typed arrays, numbers or bigints.
-pub(super) fn from_js<T: DeserializeOwned>(parameter: &str, value: JsValue) -> Result<T> {
+///
+/// # Errors
+/// `Request` that names `parameter`, for a value of another type.
+pub fn from_js<T: DeserializeOwned>(parameter: &str, value: JsValue) -> Result<T> {
     serde_wasm_bindgen::from_value(value).map_err(|e: serde_wasm_bindgen::Error| Error::Request {
         parameter: parameter.into(),
         reason: e.to_string(),
@@ -36,80 +37,9 @@ pub(super) fn from_js<T: DeserializeOwned>(parameter: &str, value: JsValue) -> R
 }
 
 /// Serializes an engine value to plain JavaScript: objects, arrays, numbers; null for none.
-pub(super) fn to_plain_js(value: &impl Serialize) -> JsValue {
+pub fn to_plain_js(value: &impl Serialize) -> JsValue {
     // The engine's values always fit into JavaScript's.
     value
         .serialize(&Serializer::json_compatible())
         .unwrap_or(JsValue::NULL)
-}
-
-/// Passes a part of a saved session to the page's side.
-pub(super) fn write_part(write: &Function, part: &[u8]) -> LocalBoxFuture<'static, Result<()>> {
-    let written = write.call1(&JsValue::NULL, &Uint8Array::from(part).into());
-    Box::pin(async move { settled(written).await.map(drop) })
-}
-
-/// Reads a part of a saved session from the page's side.
-pub(super) fn read_part(
-    read: &Function,
-    at: u64,
-    length: u64,
-) -> LocalBoxFuture<'static, Result<Vec<u8>>> {
-    let part = read.call2(&JsValue::NULL, &(at as f64).into(), &(length as f64).into());
-    Box::pin(async move {
-        let part = settled(part).await?.dyn_into::<Uint8Array>();
-        let part = part.map_or_else(|_| Vec::new(), |part| part.to_vec());
-        match part.len() as u64 == length {
-            true => Ok(part),
-            false => Err(storage_error("it is shorter than it was")),
-        }
-    })
-}
-
-async fn settled(called: JsResult<JsValue>) -> Result<JsValue> {
-    let thrown = |thrown: JsValue| {
-        let error = thrown.dyn_ref::<js_sys::Error>();
-        let reason = error.map_or_else(|| format!("{thrown:?}"), |e| e.message().into());
-        storage_error(&reason)
-    };
-    let promise = js_sys::Promise::resolve(&called.map_err(thrown)?);
-    JsFuture::from(promise).await.map_err(thrown)
-}
-
-fn storage_error(reason: &str) -> Error {
-    Error::Request {
-        parameter: "state".into(),
-        reason: format!("the saved session cannot be read or written: {reason}"),
-    }
-}
-
-/// Reads a list of strings.
-pub(super) fn string_list(parameter: &str, list: &JsValue) -> Result<Vec<String>> {
-    let refuse = || Error::Request {
-        parameter: parameter.into(),
-        reason: "must be an array of strings".into(),
-    };
-    Array::from(list)
-        .iter()
-        .map(|text| text.as_string().ok_or_else(refuse))
-        .collect()
-}
-
-/// Reads a list of texts and token ids; token ids are typed arrays.
-pub(super) fn embed_inputs(list: &JsValue) -> Result<Vec<EmbedInput>> {
-    let input = |value: JsValue| match value.as_string() {
-        Some(text) => Ok(EmbedInput::Text(text)),
-        None => {
-            let reason = "must be an array of strings or token ids".into();
-
-            value
-                .dyn_into::<Uint32Array>()
-                .map(|ids| EmbedInput::Ids(ids.to_vec()))
-                .map_err(|_| Error::Request {
-                    parameter: "input".into(),
-                    reason,
-                })
-        }
-    };
-    Array::from(list).iter().map(input).collect()
 }

@@ -4,8 +4,9 @@ use super::Engine;
 use crate::hub::AbortFlag;
 use crate::task::{ChatModel, ChatPool};
 use crate::web::JsResult;
+use crate::web::arguments::{read_part, write_part};
 use crate::web::options::{open_source, progress_callback};
-use crate::web::values::{self, to_js};
+use crate::web::values::to_js;
 use crate::{Error, Result};
 use js_sys::{Function, Uint32Array};
 use std::cell::RefCell;
@@ -63,7 +64,7 @@ impl Engine {
     pub async fn save_state(&self, write: Function) -> JsResult<f64> {
         let save = async {
             let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
-            let mut write = |part: Vec<u8>| values::write_part(&write, &part);
+            let mut write = |part: Vec<u8>| write_part(&write, &part);
             lease.chat()?.save(&mut write).await
         };
         save.await
@@ -77,7 +78,7 @@ impl Engine {
     pub async fn restore_state(&self, size: f64, read: Function) -> JsResult<Uint32Array> {
         let restore = async {
             let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
-            let mut read = |at, length| values::read_part(&read, at, length);
+            let mut read = |at, length| read_part(&read, at, length);
             let chat = lease.chat()?;
             chat.restore(size as u64, &mut read).await?;
             Ok(Uint32Array::from(chat.session.tokens()))

@@ -1,0 +1,12 @@
+/**
+ * Trains LoRA adapters of text models on WebGPU. Loads a worker and a WebAssembly module of its own on first use.
+ *
+ * @module jerboa/train
+ */
+
+export { trainLora } from "./train-lora.js";
+export type { TrainOptions } from "./train-lora.js";
+export { deleteSavedAdapter, savedAdapter, savedAdapters, TrainedAdapter } from "./adapter.js";
+export type { AdapterFiles } from "./adapter.js";
+export type { TrainPlan, TrainProgress } from "./calls.js";
+export type { TrainData } from "./dataset.js";

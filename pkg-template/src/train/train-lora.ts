@@ -1,0 +1,197 @@
+/** Trains a LoRA adapter in a worker of its own. */
+
+import { checked, valid, validator } from "../check.js";
+import type { EngineLoadOptions, LoadProgress } from "../contract.js";
+import type { CallOptions } from "../engine-calls.js";
+import { JerboaError, type LoadFields, type Model, type ModelSource } from "../index.js";
+import { invalidRequest } from "../errors.js";
+import { platform } from "../platform.js";
+import { RemoteBackend } from "../rpc.js";
+import { LOAD_SPEC } from "../schema.js";
+import { sourceOf } from "../model-source.js";
+import { isUntrusted, workerAt } from "../trusted.js";
+import { ABORT_TIMEOUT_MS, isolated, untilAborted, WORKER_START_TIMEOUT_MS, withTimeout } from "../waits.js";
+import { adapterOf, bytesOf, type AdapterFiles, type TrainedAdapter } from "./adapter.js";
+import type { TrainArguments, TrainEvent, TrainPlan, TrainProgress, TrainRequest, TrainResult } from "./calls.js";
+import { trainTexts, type TrainData } from "./dataset.js";
+
+/** Options of {@link trainLora}. */
+export interface TrainOptions {
+  /** Rank of the updates: more learns more and takes more memory. Default: `8`. */
+  rank?: number;
+  /** The updates are multiplied by `alpha / rank`. Default: `16`. */
+  alpha?: number;
+  /** Names of the matrices to update, such as `q_proj`. Default: all matrices of the layers. */
+  targets?: string[];
+  /** Passes over the data. Default: `1`. */
+  epochs?: number;
+  /** Sequences per step. Default: `8`. */
+  batchSize?: number;
+  /** Highest learning rate. Default: `0.0002`. */
+  learningRate?: number;
+  /** How the learning rate goes on after the warm-up. Default: `linear`, down to 0. */
+  schedule?: "constant" | "linear" | "cosine";
+  /** Share of the steps in which the learning rate rises. Default: `0.05`. */
+  warmUp?: number;
+  /** Weight decay of AdamW. Default: `0`. */
+  weightDecay?: number;
+  /** Maximum tokens of a sequence; activations take memory in proportion. Default: `512`. */
+  maxLength?: number;
+  /** Share of the sequences that only measure the loss, or separate data for it. Default: `0.1`. */
+  evaluation?: number | TrainData;
+  /** Steps between evaluations; they also run before the first and after the last step. Default: a tenth of the steps. */
+  evaluationSteps?: number;
+  /** Seed of the first weights and of the order of the data. Equal runs on one device have equal bits. Default: `0`. */
+  seed?: number;
+  /** The files of an adapter to go on with. Its rank, alpha and targets are the defaults of this run. */
+  resume?: AdapterFiles;
+  /** Options of the load, if the model is given by name or files. A loaded model has its own. */
+  load?: LoadFields;
+  /** Receives progress of loading the model's weights. */
+  onLoad?: (progress: LoadProgress) => void;
+  /** Receives the number of steps and the device memory before the first step. */
+  onPlan?: (plan: TrainPlan) => void;
+  /** Receives losses and speed after each step, and before the first one. */
+  onProgress?: (progress: TrainProgress) => void;
+  /** Cancels the training; the promise rejects with code `aborted`. */
+  signal?: AbortSignal;
+  /** Ends the training after the running step; the promise resolves to the adapter so far. */
+  stop?: AbortSignal;
+  /** URL of train/worker.js, or of a bundle of it, for bundlers that do not copy it next to the script. */
+  workerUrl?: string | URL;
+  /** URL of train_bg.wasm. */
+  wasmUrl?: string | URL;
+}
+
+const OPTIONS = {
+  rank: valid.integer(1, 1024),
+  alpha: valid.above(0, 1e6),
+  targets: validator("an array of names", (v) => Array.isArray(v) && v.every((name) => typeof name === "string")),
+  epochs: valid.integer(1, 1e6),
+  batchSize: valid.integer(1, 1 << 16),
+  learningRate: valid.above(0, 10),
+  schedule: valid.oneOf("constant", "linear", "cosine"),
+  warmUp: valid.number(0, 1),
+  weightDecay: valid.number(0, 1),
+  maxLength: valid.integer(2, 1 << 20),
+  evaluation: validator("a number from 0 to 0.9, or data", (v) => (typeof v === "number" ? v >= 0 && v <= 0.9 : typeof v === "string" || Array.isArray(v))),
+  evaluationSteps: valid.integer(1),
+  seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
+  resume: validator("the files of an adapter", (v) => typeof v === "object" && v !== null && Symbol.iterator in v),
+  load: valid.object,
+  onLoad: valid.func,
+  onPlan: valid.func,
+  onProgress: valid.func,
+  signal: valid.signal,
+  stop: valid.signal,
+  workerUrl: valid.url,
+  wasmUrl: valid.url,
+};
+
+/** Default share of the sequences that only measure the loss. */
+const EVALUATION_SHARE = 0.1;
+
+/**
+ * Trains a LoRA adapter of a text model on this device. The training runs in a worker with a WebAssembly module of its
+ * own, which is downloaded on first use; it opens the model from the cache as the loaded one was opened. A loaded model
+ * stays usable meanwhile.
+ *
+ * ```js
+ * const adapter = await trainLora(model, text, { epochs: 3, onProgress: ({ step, loss }) => console.log(step, loss) });
+ * await model.loadAdapter(adapter, { name: "mine" });
+ * console.log(await model.generate("Once upon a time", { adapter: "mine" }));
+ * ```
+ *
+ * @throws {@link JerboaError} `out_of_memory` before the first step if the device has no memory for it; `unsupported_option` for
+ * models that cannot be trained; `request`, `aborted`, and the codes of `loadModel`.
+ */
+export async function trainLora(model: Model | ModelSource, data: TrainData, options?: TrainOptions): Promise<TrainedAdapter> {
+  try {
+    return await train(model, data, options);
+  } catch (thrown) {
+    // Shared code of the package has an error class of its own here.
+    if (thrown instanceof JerboaError) throw thrown;
+    const { code, message } = JerboaError.from(thrown);
+    throw new JerboaError(code, message, { cause: thrown });
+  }
+}
+
+async function train(model: Model | ModelSource, data: TrainData, options: TrainOptions | undefined): Promise<TrainedAdapter> {
+  const { evaluation, evaluationSteps, resume, load, onLoad, onPlan, onProgress, signal, stop, workerUrl, wasmUrl, ...others } = checked("trainLora", options, OPTIONS);
+  if (platform()) throw new JerboaError("unsupported_option", "trainLora: training runs in web pages. In Node, use the native command 'run train'.");
+  const share = typeof evaluation === "number" ? evaluation : EVALUATION_SHARE;
+  const separate = evaluation === undefined || typeof evaluation === "number" ? [] : trainTexts("'evaluation'", evaluation);
+  const earlier = resume && (await bytesOf(resume));
+  const engineLoad = loadOptionsOf(model, load);
+  const request: TrainRequest = { ...settingsOf(earlier?.config), ...others, base: nameOf(model), evaluation: share };
+  const given: TrainArguments = { load: engineLoad, data: trainTexts("the dataset", data), evaluation: separate, evaluationSteps, request, ...(earlier ? { resume: earlier } : {}) };
+  if (signal?.aborted) throw new JerboaError("aborted", "trainLora was aborted.");
+
+  const listeners = { load: isolated(onLoad), plan: isolated(onPlan), progress: isolated(onProgress) };
+  const onEvent = (event: TrainEvent): void => {
+    if ("load" in event) listeners.load?.(event.load);
+    else if ("plan" in event) listeners.plan?.(event.plan);
+    else listeners.progress?.(event.progress);
+  };
+  const remote = startWorker(workerUrl && absolute(workerUrl));
+  const call = remote.call.bind(remote) as unknown as (method: "train" | "stop", args: [TrainArguments?], options?: CallOptions) => Promise<TrainResult>;
+  const onStop = (): void => void call("stop", []).catch(() => {});
+  try {
+    const { gpu } = await untilAborted(ABORT_TIMEOUT_MS, "trainLora", signal, withTimeout(WORKER_START_TIMEOUT_MS, "the training's worker", remote.hello));
+    if (!gpu) throw new JerboaError("no_webgpu", "trainLora: this browser has no WebGPU in workers, where training runs. Update the browser.");
+    if (wasmUrl) remote.useWasm(absolute(wasmUrl));
+    stop?.addEventListener("abort", onStop);
+    if (stop?.aborted) onStop();
+    return adapterOf(await untilAborted(ABORT_TIMEOUT_MS, "trainLora", signal, call("train", [given], { signal, onEvent })));
+  } finally {
+    stop?.removeEventListener("abort", onStop);
+    void remote.close();
+  }
+}
+
+/** Rank, alpha and targets of an adapter. */
+function settingsOf(config: Uint8Array | undefined): Pick<TrainRequest, "rank" | "alpha" | "targets"> {
+  if (!config) return {};
+  try {
+    const { r, lora_alpha, target_modules } = JSON.parse(new TextDecoder().decode(config));
+    return { rank: r, alpha: lora_alpha, ...(Array.isArray(target_modules) ? { targets: target_modules } : {}) };
+  } catch (thrown) {
+    throw new JerboaError("malformed", `trainLora: the adapter_config.json of 'resume' is not valid JSON: ${(thrown as Error).message}.`, { cause: thrown });
+  }
+}
+
+const isModel = (given: Model | ModelSource): given is Model => typeof (given as Partial<Model> | undefined)?.loadAdapter === "function";
+
+/** How the training opens the model: as it was loaded. */
+function loadOptionsOf(model: Model | ModelSource, load: LoadFields | undefined): EngineLoadOptions {
+  if (!isModel(model)) {
+    const touchPoints = globalThis.navigator?.maxTouchPoints ?? 0;
+    return { ...checked("trainLora: load", load, LOAD_SPEC), touchPoints, model: sourceOf(model, "trainLora") };
+  }
+  if (load) throw invalidRequest("trainLora: 'load' applies to a model's name or files; a loaded model has its own options.");
+  if (model.info.task !== "generate") throw invalidRequest(`trainLora: ${model.info.model} does not generate text. Load a text model.`);
+  return model.loadOptions;
+}
+
+/** The model's name in the adapter's settings. */
+function nameOf(model: Model | ModelSource): string {
+  if (isModel(model)) return model.info.model;
+  return typeof model === "string" ? model : model instanceof URL ? model.href : "";
+}
+
+function absolute(url: string | URL): string {
+  return new URL(url, globalThis.document?.baseURI ?? location.href).href;
+}
+
+function startWorker(url: string | undefined): RemoteBackend {
+  const name = "jerboa train";
+  try {
+    // Bundlers match this exact expression.
+    const worker = url === undefined ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa train" }) : workerAt(url, name);
+    return new RemoteBackend(worker, () => worker.terminate());
+  } catch (thrown) {
+    const elsewhere = !import.meta.url.startsWith(location.origin);
+    if (url === undefined && (elsewhere || isUntrusted(thrown))) return startWorker(new URL("./worker.js", import.meta.url).href);
+    throw new JerboaError("worker", `trainLora: the training's worker could not be started: ${(thrown as Error).message}. Set 'workerUrl' to the URL of train/worker.js.`, { cause: thrown });
+  }
+}

@@ -1,0 +1,179 @@
+/** jerboa/train in Chromium: losses of the native trainer, equal bits, evaluation, stop and abort, refusals, the adapter in the engine. */
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, before, test } from "node:test";
+import { openPackage } from "./support/engine.mjs";
+import { ROOT, STORIES } from "./support/paths.mjs";
+
+const options = { timeout: 240_000 };
+/** What tests/train/page.rs trains natively, with its losses. */
+const golden = JSON.parse(await readFile(`${ROOT}/tests/golden/train/page.json`, "utf8"));
+
+let site;
+
+before(async () => {
+  site = await openPackage({ "/models/stories260K": STORIES });
+  await site.page.evaluate(async () => {
+    const { trainLora } = await import("/train/index.js");
+    const model = await jerboa.loadModel(`${location.origin}/models/stories260K`);
+    Object.assign(window, { trainLora, model });
+    /** Trains; returns the plan, the progress, the adapter's files or the error, and the requests for the module. */
+    window.attempt = async (data, options = {}, from = model) => {
+      const progress = [];
+      let plan;
+      try {
+        const adapter = await trainLora(from, data, { ...options, onPlan: (given) => (plan = given), onProgress: (event) => (progress.push(event), options.onProgress?.(event)) });
+        window.adapter = adapter;
+        const [config, weights] = adapter.files;
+        const hash = await crypto.subtle.digest("SHA-256", await weights.arrayBuffer());
+        return { plan, progress, steps: adapter.steps, names: adapter.files.map((file) => file.name), config: JSON.parse(await config.text()), hash: Array.from(new Uint8Array(hash)).join() };
+      } catch (error) {
+        return { plan, progress, error: { isOurs: error instanceof jerboa.JerboaError, code: error.code, message: error.message } };
+      }
+    };
+  });
+}, options);
+after(() => site?.close());
+
+const attempt = (data, given) => site.page.evaluate(([data, given]) => attempt(data, given), [data, given]);
+
+test("the first load of a page downloads nothing of the training", options, async () => {
+  const requests = await site.page.evaluate(() => performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => name.includes("train_bg")));
+  assert.deepEqual(requests, []);
+});
+
+test("losses are those of the native trainer, and equal runs have equal bits", options, async () => {
+  const run = await attempt(golden.text, golden.options);
+  assert.equal(run.error, undefined);
+  assert.equal(run.plan.steps, golden.losses.length);
+  assert.equal(run.plan.evaluationSequences, golden.evaluationSequences);
+  for (const part of ["activations", "trained", "frozen"]) assert.ok(run.plan.memory[part] > 0, part);
+  const [first, ...steps] = run.progress;
+  assert.equal(first.step, 0);
+  assert.equal(first.loss, undefined);
+  steps.forEach(({ step, loss, tokensPerSecond, learningRate, gradientNorm }, i) => {
+    assert.equal(step, i + 1);
+    assert.ok(Math.abs(loss - golden.losses[i]) < 1e-3, `step ${step}: ${loss}, natively ${golden.losses[i]}`);
+    assert.ok(tokensPerSecond > 0 && learningRate >= 0 && gradientNorm > 0);
+  });
+  const last = steps.at(-1);
+  assert.ok(Math.abs(first.evaluationLoss - golden.before) < 1e-3, `${first.evaluationLoss}, natively ${golden.before}`);
+  assert.ok(Math.abs(last.evaluationLoss - golden.after) < 1e-3, `${last.evaluationLoss}, natively ${golden.after}`);
+  assert.ok(last.evaluationLoss < 0.8 * first.evaluationLoss, "what is not trained on is learned too");
+  assert.deepEqual(run.names, ["adapter_config.json", "adapter_model.safetensors"]);
+  assert.deepEqual([run.config.r, run.config.lora_alpha, run.config.peft_type], [golden.options.rank, golden.options.alpha, "LORA"]);
+  assert.match(run.config.base_model_name_or_path, /stories260K/);
+  const again = await attempt(golden.text, golden.options);
+  assert.equal(again.hash, run.hash, "the same bits twice");
+  const other = await attempt(golden.text, { ...golden.options, seed: golden.options.seed + 1 });
+  assert.notEqual(other.hash, run.hash);
+});
+
+test("the engine answers with the adapter, which is saved and read again", options, async () => {
+  const found = await site.page.evaluate(async ([text, given]) => {
+    const { savedAdapter, savedAdapters, deleteSavedAdapter } = await import("/train/index.js");
+    await attempt(text, given);
+    const answer = (adapter) => model.generate("The cat", { temperature: 0, maxTokens: 16, ...(adapter ? { adapter } : {}) });
+    const before = await answer();
+    await model.loadAdapter(adapter, { name: "own" });
+    const trained = await answer("own");
+    await adapter.save("my/own");
+    const names = await savedAdapters();
+    await model.loadAdapter(await savedAdapter("my/own"), { name: "read" });
+    const read = await answer("read");
+    await deleteSavedAdapter("my/own");
+    const missing = await savedAdapter("my/own").catch((error) => ({ code: error.code, message: error.message }));
+    return { before, trained, read, names, left: await savedAdapters(), missing, after: await answer(), bytes: adapter.bytes };
+  }, [golden.text, { ...golden.options, epochs: 8 }]);
+  assert.notEqual(found.trained, found.before);
+  assert.match(found.trained, /sat on the/);
+  assert.equal(found.read, found.trained);
+  assert.equal(found.after, found.before, "the model itself stays as it was");
+  assert.deepEqual([found.names, found.left], [["my/own"], []]);
+  assert.equal(found.missing.code, "request");
+  assert.ok(found.bytes > 10_000);
+});
+
+test("a run goes on with an earlier adapter", options, async () => {
+  const found = await site.page.evaluate(async ([text, given]) => {
+    const first = await attempt(text, given);
+    const { rank, alpha, ...others } = given;
+    const second = await attempt(text, { ...others, resume: adapter });
+    const other = await attempt(text, { ...others, rank: rank + 1, resume: adapter });
+    return { first, second, other };
+  }, [golden.text, golden.options]);
+  assert.equal(found.second.error, undefined);
+  assert.equal(found.second.config.r, golden.options.rank);
+  const [end, start] = [found.first.progress.at(-1).evaluationLoss, found.second.progress[0].evaluationLoss];
+  assert.ok(Math.abs(end - start) < 1e-4, `${end}, then ${start}`);
+  assert.deepEqual([found.other.error.code, found.other.error.isOurs], ["request", true]);
+  assert.match(found.other.error.message, /same rank/);
+});
+
+test("a stop gives the adapter so far, an abort ends everything", options, async () => {
+  const found = await site.page.evaluate(async ([text, given]) => {
+    const stop = new AbortController();
+    const stopped = await attempt(text, { ...given, epochs: 500, stop: stop.signal, onProgress: ({ step }) => step === 3 && stop.abort() });
+    const abort = new AbortController();
+    const aborted = await attempt(text, { ...given, epochs: 500, signal: abort.signal, onProgress: ({ step }) => step === 2 && abort.abort() });
+    const gone = await attempt(text, { ...given, signal: AbortSignal.abort() });
+    return { stopped, aborted, gone, answer: await model.generate("Once", { maxTokens: 4, temperature: 0 }) };
+  }, [golden.text, golden.options]);
+  assert.equal(found.stopped.error, undefined);
+  assert.ok(found.stopped.steps >= 3 && found.stopped.steps < 50, `${found.stopped.steps} steps`);
+  assert.ok(found.stopped.progress.at(-1).evaluationLoss > 0, "the last step is evaluated");
+  for (const { error } of [found.aborted, found.gone]) assert.deepEqual([error.code, error.isOurs], ["aborted", true]);
+  assert.ok(found.aborted.progress.length < 20, `${found.aborted.progress.length} steps after an abort`);
+  assert.ok(found.answer.length > 0, "the model answers as before");
+});
+
+test("conversations, separate evaluation data, and a model by its name", options, async () => {
+  const found = await site.page.evaluate(async (given) => {
+    const texts = ["The cat sat on the mat. ".repeat(4), "The dog sat on the log. ".repeat(4)];
+    const named = await attempt(texts, { ...given, evaluation: "The cat sat on the log. ", targets: ["q_proj", "v_proj"] }, `${location.origin}/models/stories260K`);
+    const chat = await attempt([[{ role: "user", content: "Hi" }, { role: "assistant", content: "Hello" }]], given);
+    return { named, chat };
+  }, golden.options);
+  assert.equal(found.named.error, undefined);
+  assert.equal(found.named.plan.evaluationSequences, 1);
+  assert.deepEqual(found.named.config.target_modules, ["q_proj", "v_proj"]);
+  // The bundled model has no chat template.
+  assert.equal(found.chat.error.code, "chat_template");
+});
+
+test("what cannot be trained is refused before the first step", options, async () => {
+  for (const [data, given, code, message] of [
+    ["", {}, "request", /the dataset is empty/],
+    [["Text.", " "], {}, "request", /the dataset\[1\] is empty/],
+    [[], {}, "request", /must be a text, an array of texts/],
+    [[[{ role: "user", content: "Hi" }]], {}, "request", /no message of the role 'assistant'/],
+    ["Text.", { rank: 0 }, "request", /'rank' must be a whole number from 1/],
+    ["Text.", { learningRat: 1 }, "request", /Did you mean 'learningRate'/],
+    ["Text.", { targets: ["qkv"] }, "request", /no matrix 'qkv'.*q_proj/],
+    ["Text.", { load: {} }, "request", /'load' applies to a model's name/],
+    ["Once upon a time. ".repeat(40), { learningRate: 10, epochs: 40, warmUp: 0, schedule: "constant" }, "request", /not finite.*smaller learning rate/],
+  ]) {
+    const { error } = await attempt(data, given);
+    assert.equal(error?.code, code, JSON.stringify([data, given, error]));
+    assert.match(error.message, message);
+    assert.ok(error.isOurs);
+  }
+});
+
+test("a training that the device has no memory for is refused with advice", options, async () => {
+  const found = await site.page.evaluate(async (text) => {
+    const small = await jerboa.loadModel(`${location.origin}/models/stories260K`, { maxMemory: 8 << 20 });
+    const refused = await attempt(text.repeat(8), { maxLength: 512 }, small);
+    const fits = await attempt(text, { maxLength: 32, rank: 2 }, small);
+    const wide = await attempt(text, { maxLength: 16, rank: 1024, batchSize: 1 }, small);
+    await small.unload();
+    return { refused, fits, wide };
+  }, golden.text);
+  assert.equal(found.refused.error.code, "out_of_memory");
+  assert.match(found.refused.error.message, /Activations take \d+ MB.*'maxLength' below 512/);
+  assert.deepEqual(found.refused.progress, []);
+  assert.equal(found.wide.error.code, "out_of_memory");
+  assert.match(found.wide.error.message, /'rank' below 1024/);
+  assert.equal(found.fits.error, undefined, "a shorter one fits");
+});
