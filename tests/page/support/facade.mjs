@@ -16,6 +16,7 @@ export async function buildFacade() {
     throw new Error(`tsc refused the facade:\n${error.stdout}`);
   });
   for (const name of ["jerboa.js", "grammar.js"]) await copyFile(join(ROOT, "tests/page/fake-engine", name), join(folder, name));
+  await copyFile(join(ROOT, "tests/page/fake-engine/train.js"), join(folder, "train/train.js"));
   await writeFile(join(folder, "package.json"), '{ "type": "module" }');
   return { folder, url: pathToFileURL(folder).href, remove: () => rm(folder, { recursive: true }) };
 }
