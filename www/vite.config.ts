@@ -19,6 +19,7 @@ export default defineConfig({
     alias: [
       { find: /^jerboa$/, replacement: `${jerboa}/index.js` },
       { find: /^jerboa\/memory$/, replacement: `${jerboa}/memory/index.js` },
+      { find: /^jerboa\/train$/, replacement: `${jerboa}/train/index.js` },
     ],
   },
   plugins: [{ name: "shell", transformIndexHtml: (html: string) => html.replace("<!--shell-->", shell) }],

@@ -101,7 +101,7 @@ test("each language shows the page without English words, overflow or findings o
     assert.equal(await page.evaluate(() => document.documentElement.dir), code === "ar" ? "rtl" : "ltr");
     await page.evaluate(axe);
     const strings = tables[code];
-    for (const id of ["chat", "vision", "embedding", "stt", "tts"]) {
+    for (const id of ["chat", "vision", "embedding", "stt", "tts", "train"]) {
       const before = id === "chat" ? "" : await page.evaluate(() => document.querySelector("main h1")?.textContent);
       await page.getByRole("link", { name: strings.TAB_NAMES[id], exact: true }).first().click();
       // The tab's module is loaded, and its model: the last tab's heading is gone.

@@ -12,7 +12,7 @@ export const APP = {
 };
 
 /** Tab names by URL fragment, in order. */
-export const TAB_NAMES = { chat: "Chat", vision: "Vision", embedding: "Embedding", stt: "STT", tts: "TTS" } as const;
+export const TAB_NAMES = { chat: "Chat", vision: "Vision", embedding: "Embedding", stt: "STT", tts: "TTS", train: "Train" } as const;
 
 /** Links to the other tabs on the first screen. */
 export const ALSO = {
@@ -22,6 +22,7 @@ export const ALSO = {
     { id: "embedding", name: "Search", does: "Search your notes by meaning." },
     { id: "stt", name: "Speech to text", does: "From the microphone or a file." },
     { id: "tts", name: "Text to speech", does: "Plays while it is generated." },
+    { id: "train", name: "Training", does: "Teach a model your own text." },
   ],
 } as const;
 
@@ -487,12 +488,51 @@ export const TTS = {
   begins: "Generating…",
 };
 
+export const TRAIN = {
+  title: "Train a LoRA adapter",
+  intro: "The model learns this text on your GPU, as a small adapter beside its own weights. The text never leaves your device.",
+  data: "Training data",
+  text: "Text to learn",
+  open: "Open a .txt or .jsonl file",
+  settings: "Settings",
+  epochs: "Passes over the text",
+  rank: "Rank",
+  learningRate: "Learning rate",
+  maxLength: "Tokens per sequence",
+  start: "Start training",
+  begin: "Start the training to see the loss fall. The example text takes some seconds on a GPU.",
+  opening: "Opening the training module",
+  loading: "Loading the weights to train over",
+  preparing: "Preparing the GPU",
+  losses: "Loss",
+  progress: (step: number, steps: number) => `Step ${step} of ${steps}`,
+  steps: (steps: number) => count(steps, "step"),
+  trainLoss: (loss: string) => `Training loss ${loss}`,
+  evaluationLoss: (loss: string) => `Loss on text it has not seen ${loss}`,
+  curve: (first: string, last: string, step: number) => `Loss from ${first} to ${last} at step ${step}`,
+  takes: (size: string, sequences: number) => `${size} of GPU memory, ${count(sequences, "sequence")}`,
+  samples: "Before and after",
+  before: "Before",
+  after: "After",
+  adapter: "Adapter",
+  adapterHint: (size: string) => `${size} in the format of peft: other tools can load it, too.`,
+  useInChat: "Use in Chat",
+  download: (file: string) => `Save ${file}`,
+  end: "Answer without the adapter",
+  done: (steps: number) => `The training is complete after ${count(steps, "step")}.`,
+  failed: "The training failed.",
+  wrongTask: (name: string) => `${name} does not generate text.`,
+  chooseText: "Choose a language model to train.",
+  badLine: (line: number) => `Line ${line} of the file is neither {"text": …} nor {"messages": […]}.`,
+};
+
 /** Messages for visitors by error code; codes without an entry show the error's own message. */
 export const ERRORS: Readonly<Record<string, string>> = {
   gated: "This model requires you to accept its terms: accept them on its page at Hugging Face, then enter an access token that can read it.",
   context_full: "The conversation is longer than the model's context. Start a new one, drop the oldest messages (Settings), or load the model with a longer context (Advanced).",
   message_too_long: "The text is longer than the model's context. Shorten it, or load the model with a longer context (Advanced).",
   out_of_memory: "Not enough GPU memory. Choose a smaller or 4-bit model, or a shorter context under Advanced.",
+  training_memory: "Not enough GPU memory for this training. Use fewer tokens per sequence or a smaller rank, or choose a smaller or 4-bit model.",
   device_lost: "The GPU was reset, or the browser took it away. Load the model again.",
   chat_template: "This model's chat template does not support this conversation.",
   worker: "The model's worker stopped. Load the model again.",
@@ -501,7 +541,7 @@ export const ERRORS: Readonly<Record<string, string>> = {
   unloaded: "The model was unloaded. Choose it again.",
 };
 
-const TABLES = { APP, TAB_NAMES, ALSO, LINK_LABELS, UI, NO_WEBGPU, NOTES, TOOLBAR, PICKER, ADVANCED, DEVICE, LOAD, HUB, IN_USE, STORAGE, CHAT, MESSAGE, ANSWER, COMPOSER, SETTINGS, ANSWERS, HISTORY, VISION, EMBEDDING, MICROPHONE, STT, TTS, ERRORS };
+const TABLES = { APP, TAB_NAMES, ALSO, LINK_LABELS, UI, NO_WEBGPU, NOTES, TOOLBAR, PICKER, ADVANCED, DEVICE, LOAD, HUB, IN_USE, STORAGE, CHAT, MESSAGE, ANSWER, COMPOSER, SETTINGS, ANSWERS, HISTORY, VISION, EMBEDDING, MICROPHONE, STT, TTS, TRAIN, ERRORS };
 
 /** The type of a table in any language. */
 type Translated<T> = T extends string ? string : T extends (...given: infer A) => string ? (...given: A) => string : { readonly [K in keyof T]: Translated<T[K]> };

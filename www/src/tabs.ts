@@ -50,6 +50,7 @@ const VIEWS: Record<Tab["id"], ComponentType> = {
   embedding: later(() => import("./embedding/tab").then((m) => m.EmbeddingTab)),
   stt: later(() => import("./speech/stt").then((m) => m.SttTab)),
   tts: later(() => import("./speech/tts").then((m) => m.TtsTab)),
+  train: later(() => import("./train/tab").then((m) => m.TrainTab)),
 };
 
 export const TABS: readonly Tab[] = (Object.keys(TAB_NAMES) as Tab["id"][]).map((id) => ({ id, View: VIEWS[id] }));

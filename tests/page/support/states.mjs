@@ -205,6 +205,25 @@ export const STATES = [
     await page.getByRole("img", { name: /^Waveform/ }).waitFor();
     await page.getByRole("button", { name: "Speak", exact: true }).waitFor();
   }],
+  ["train", async (page) => {
+    await page.getByRole("link", { name: "Train", exact: true }).click();
+    await page.getByRole("button", { name: "Start training", exact: true }).waitFor();
+  }],
+  ["training", async (page) => {
+    await page.getByText("Settings", { exact: true }).click();
+    await page.getByRole("textbox", { name: "Text to learn" }).fill("endless ".repeat(20));
+    await page.getByRole("button", { name: "Start training", exact: true }).click();
+    await page.getByText(/^Step [3-9]/).waitFor();
+  }],
+  ["trained", async (page) => {
+    await page.getByRole("button", { name: "Stop", exact: true }).click();
+    await page.getByRole("button", { name: "Use in Chat", exact: true }).waitFor();
+    await page.getByText("After", { exact: true }).waitFor();
+  }],
+  ["adapter-in-chat", async (page) => {
+    await page.getByRole("button", { name: "Use in Chat", exact: true }).click();
+    await page.getByRole("button", { name: "Answer without the adapter" }).waitFor();
+  }],
 ];
 
 const remembered = (source) => `localStorage.setItem("jerboa.chat.model", JSON.stringify({ source: "${source}", label: "${source}", options: {} }))`;

@@ -6,6 +6,7 @@ import { asError } from "../errors";
 import { recordRate } from "../model/decode-rate";
 import { CHAT, DEVICE, MESSAGE } from "../strings";
 import { announce } from "../ui/announce";
+import { adapterOf } from "./adapter-store";
 import { answerFields } from "./answer-store";
 import { acceptsImages, type Attachment } from "./attachments";
 import { forget, saveConversation, open, saved, unfinished } from "./history";
@@ -296,6 +297,7 @@ function startAnswer(model: Model, messages: ChatMessage[], how: Sampling, signa
   return model.chat.completions.create(
     {
       ...answerFields(model.info),
+      ...adapterOf(model),
       messages,
       stream: true,
       stream_options: { include_usage: true },
@@ -351,7 +353,7 @@ type Sampling = ReturnType<typeof sampling>;
 async function complete(model: Model, prompt: string, how: Sampling, { piece, end }: AnswerSink, signal: AbortSignal): Promise<void> {
   const { overflow } = settings.peek();
   // Without turns there is nothing to drop, so use the rolling context.
-  const generation = model.generate(prompt, { ...how, overflow: overflow === "truncate" ? "rolling" : overflow, signal });
+  const generation = model.generate(prompt, { ...how, ...adapterOf(model), overflow: overflow === "truncate" ? "rolling" : overflow, signal });
   for await (const text of generation) piece(text);
   const result: GenerationResult = await generation.details;
   const { completionTokens: tokens, promptTokens, cachedTokens, decodeMs, finishReason: reason } = result;

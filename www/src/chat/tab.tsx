@@ -8,11 +8,11 @@ import { bytes, parameters } from "../format";
 import { BUNDLED_CHAT, CHAT_SUGGESTIONS } from "../model/catalog";
 import { DeviceSheet } from "../model/device";
 import { Picker } from "../model/picker";
-import { ModelSlot } from "../model/model-store";
 import { PendingStrip } from "../model/status";
 import { CopyButton } from "../ui/copy";
 import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
+import { chatAdapter } from "./adapter-store";
 import { AnswerSheet } from "./answer-sheet";
 import { Composer } from "./composer";
 import { ContextMeter } from "./context-meter";
@@ -21,12 +21,13 @@ import { settled } from "./prose";
 import { HistorySheet } from "./history-sheet";
 import { Message } from "./message";
 import { SettingsSheet } from "./settings";
+import { chatSlot } from "./slot";
 import { NotForText, Welcome } from "./welcome";
-import { ANSWER, CHAT, HISTORY, HUB, LOAD, PICKER, SETTINGS, TOOLBAR, VISION } from "../strings";
+import { ANSWER, CHAT, HISTORY, HUB, LOAD, PICKER, SETTINGS, TOOLBAR, TRAIN, VISION } from "../strings";
 import { locale } from "../language";
 
 // Outside the component: switching tabs keeps the model and the conversation.
-const slot = new ModelSlot("chat");
+const slot = chatSlot;
 const conversation = new Conversation();
 
 type Sheet = "none" | "model" | "token" | "answers" | "settings" | "device" | "history";
@@ -54,6 +55,7 @@ export function ChatTab() {
       <div class="toolbar" role="toolbar" aria-label={TOOLBAR.label}>
         <ModelButton onClick={() => choose(false)} />
         <span class="grow" />
+        {model && chatAdapter.value?.model === model && <AdapterButton />}
         {conversation.turns.value.length > 0 && (
           <>
             <CopyButton label={TOOLBAR.copy} text={() => conversation.asText()} />
@@ -109,6 +111,20 @@ export function ChatTab() {
       <SettingsSheet open={sheet.value === "settings"} onClose={close} completion={completion} conversation={conversation} />
       <DeviceSheet open={sheet.value === "device"} onClose={close} model={slot.model.value} />
     </div>
+  );
+}
+
+/** Shows that answers use a trained adapter, and ends that. */
+function AdapterButton() {
+  const end = (): void => {
+    chatAdapter.value = undefined;
+    refocus(".composer textarea");
+  };
+  return (
+    <button type="button" class="quiet-button" aria-label={`LoRA: ${TRAIN.end}`} title={TRAIN.end} onClick={end}>
+      LoRA
+      <Icon name="close" />
+    </button>
   );
 }
 

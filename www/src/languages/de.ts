@@ -12,7 +12,7 @@ const strings: Strings = {
     software: "Keine GPU gefunden: Es läuft auf der CPU, daher ist alles langsam.",
     noScript: "Diese Seite führt Sprachmodelle im Browser aus und braucht JavaScript.",
   },
-  TAB_NAMES: { chat: "Chat", vision: "Bilder", embedding: "Suche", stt: "Diktat", tts: "Vorlesen" },
+  TAB_NAMES: { chat: "Chat", vision: "Bilder", embedding: "Suche", stt: "Diktat", tts: "Vorlesen", train: "Training" },
   ALSO: {
     label: "Außerdem in dieser Demo",
     tabs: [
@@ -20,6 +20,7 @@ const strings: Strings = {
       { id: "embedding", name: "Suche", does: "Durchsuche deine Notizen nach Bedeutung." },
       { id: "stt", name: "Sprache zu Text", does: "Vom Mikrofon oder aus einer Datei." },
       { id: "tts", name: "Text zu Sprache", does: "Spielt, während es entsteht." },
+      { id: "train", name: "Training", does: "Bringe einem Modell deinen Text bei." },
     ],
   },
   LINK_LABELS: { Docs: "Doku", Bench: "Benchmark", "Device report": "Gerätebericht", Source: "Quelltext", npm: "npm" },
@@ -97,8 +98,15 @@ const strings: Strings = {
     title: "Text zu Sprache", codecLabel: "Codec", text: "Text", textLabel: "Text zum Vorlesen", voice: "Stimme (optional)", voiceHint: "Name oder Sprache", speak: "Vorlesen", audio: "Audio", waveform: (seconds) => `Wellenform von ${seconds} Sekunden`, again: "Noch einmal abspielen", made: (seconds, first, all) => `${seconds} s Audio, erstes nach ${first}${all ? `, alles in ${all}` : "…"}`, finished: "Fertig gesprochen.", nothing: "Es wurde kein Audio erzeugt.",
     empty: "Wähle ein Sprachsynthesemodell wie Kani-TTS-2. Der NanoCodec-Decoder, der aus seinen Codes Audio macht, wird mitgeladen.", wrongTask: (name) => `${name} ist kein Sprachsynthesemodell.`, codec: (licence) => `Voreingestellt ist NVIDIAs NanoCodec (${licence}). Möglich sind ein NeMo-Archiv oder safetensors.`, failed: "Die Sprachsynthese ist fehlgeschlagen.", placeholder: "Gib einen Text ein", begins: "Wird erzeugt…",
   },
+  TRAIN: {
+    title: "Einen LoRA-Adapter trainieren", intro: "Das Modell lernt diesen Text auf deiner GPU, als kleinen Adapter neben seinen eigenen Gewichten. Der Text verlässt dein Gerät nie.", data: "Trainingsdaten", text: "Text zum Lernen", open: "Eine .txt- oder .jsonl-Datei öffnen", settings: "Einstellungen", epochs: "Durchgänge", rank: "Rang", learningRate: "Lernrate", maxLength: "Token je Sequenz",
+    start: "Training starten", begin: "Starte das Training, um den Loss fallen zu sehen. Der Beispieltext braucht auf einer GPU einige Sekunden.", opening: "Das Trainingsmodul wird geöffnet", loading: "Die Gewichte für das Training werden geladen", preparing: "Die GPU wird vorbereitet", losses: "Loss", progress: (step, steps) => `Schritt ${step} von ${steps}`, steps: (steps) => n(steps, "Schritt", "Schritte"),
+    trainLoss: (loss) => `Trainings-Loss ${loss}`, evaluationLoss: (loss) => `Loss auf ungesehenem Text ${loss}`, curve: (first, last, step) => `Loss von ${first} auf ${last} bei Schritt ${step}`, takes: (size, sequences) => `${size} GPU-Speicher, ${n(sequences, "Sequenz", "Sequenzen")}`,
+    samples: "Vorher und nachher", before: "Vorher", after: "Nachher", adapter: "Adapter", adapterHint: (size) => `${size} im Format von peft: auch andere Programme können ihn laden.`, useInChat: "Im Chat verwenden", download: (file) => `${file} speichern`, end: "Ohne den Adapter antworten", done: (steps) => `Das Training ist nach ${n(steps, "Schritt", "Schritten")} abgeschlossen.`,
+    failed: "Das Training ist fehlgeschlagen.", wrongTask: (name) => `${name} erzeugt keinen Text.`, chooseText: "Wähle ein Sprachmodell zum Trainieren.", badLine: (line) => `Zeile ${line} der Datei ist weder {"text": …} noch {"messages": […]}.`,
+  },
   ERRORS: {
-    gated: "Dieses Modell verlangt Zustimmung zu seinen Bedingungen: Stimme ihnen auf seiner Seite bei Hugging Face zu und gib dann ein Zugriffstoken ein, das es lesen darf.", context_full: "Das Gespräch ist länger als der Kontext des Modells. Beginne ein neues, lass die ältesten Beiträge weg (Einstellungen) oder lade das Modell mit längerem Kontext (Erweitert).", message_too_long: "Der Text ist länger als der Kontext des Modells. Kürze ihn oder lade das Modell mit längerem Kontext (Erweitert).", out_of_memory: "Zu wenig GPU-Speicher. Wähle ein kleineres oder ein 4-Bit-Modell oder unter Erweitert einen kürzeren Kontext.", device_lost: "Die GPU wurde zurückgesetzt oder vom Browser entzogen. Lade das Modell erneut.", chat_template: "Die Chat-Vorlage dieses Modells unterstützt dieses Gespräch nicht.", worker: "Der Worker des Modells ist beendet. Lade das Modell erneut.", assets: "Ein Teil dieser Seite konnte nicht heruntergeladen werden. Prüfe die Verbindung und lade die Seite neu.", internal: "Etwas ist schiefgegangen. Lade das Modell erneut; passiert es wieder, nenne die Einzelheiten unten in einem Fehlerbericht.", unloaded: "Das Modell wurde entladen. Wähle es erneut.",
+    gated: "Dieses Modell verlangt Zustimmung zu seinen Bedingungen: Stimme ihnen auf seiner Seite bei Hugging Face zu und gib dann ein Zugriffstoken ein, das es lesen darf.", context_full: "Das Gespräch ist länger als der Kontext des Modells. Beginne ein neues, lass die ältesten Beiträge weg (Einstellungen) oder lade das Modell mit längerem Kontext (Erweitert).", message_too_long: "Der Text ist länger als der Kontext des Modells. Kürze ihn oder lade das Modell mit längerem Kontext (Erweitert).", out_of_memory: "Zu wenig GPU-Speicher. Wähle ein kleineres oder ein 4-Bit-Modell oder unter Erweitert einen kürzeren Kontext.", training_memory: "Zu wenig GPU-Speicher für dieses Training. Verwende weniger Token je Sequenz oder einen kleineren Rang, oder wähle ein kleineres oder 4-Bit-Modell.", device_lost: "Die GPU wurde zurückgesetzt oder vom Browser entzogen. Lade das Modell erneut.", chat_template: "Die Chat-Vorlage dieses Modells unterstützt dieses Gespräch nicht.", worker: "Der Worker des Modells ist beendet. Lade das Modell erneut.", assets: "Ein Teil dieser Seite konnte nicht heruntergeladen werden. Prüfe die Verbindung und lade die Seite neu.", internal: "Etwas ist schiefgegangen. Lade das Modell erneut; passiert es wieder, nenne die Einzelheiten unten in einem Fehlerbericht.", unloaded: "Das Modell wurde entladen. Wähle es erneut.",
   },
 };
 

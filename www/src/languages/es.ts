@@ -12,7 +12,7 @@ const strings: Strings = {
     software: "No se encontró ninguna GPU: se usa la CPU, así que todo va lento.",
     noScript: "Esta página ejecuta modelos de lenguaje en el navegador y necesita JavaScript.",
   },
-  TAB_NAMES: { chat: "Chat", vision: "Visión", embedding: "Buscar", stt: "Voz", tts: "Leer" },
+  TAB_NAMES: { chat: "Chat", vision: "Visión", embedding: "Buscar", stt: "Voz", tts: "Leer", train: "Entrenar" },
   ALSO: {
     label: "También en esta demo",
     tabs: [
@@ -20,6 +20,7 @@ const strings: Strings = {
       { id: "embedding", name: "Búsqueda", does: "Busca en tus notas por significado." },
       { id: "stt", name: "Voz a texto", does: "Desde el micrófono o un archivo." },
       { id: "tts", name: "Texto a voz", does: "Suena mientras se genera." },
+      { id: "train", name: "Entrenamiento", does: "Enseña tu propio texto a un modelo." },
     ],
   },
   LINK_LABELS: { Docs: "Documentación", Bench: "Rendimiento", "Device report": "Informe", Source: "Código", npm: "npm" },
@@ -97,8 +98,15 @@ const strings: Strings = {
     title: "Texto a voz", codecLabel: "Códec", text: "Texto", textLabel: "Texto para leer", voice: "Voz (opcional)", voiceHint: "Nombre o idioma", speak: "Leer", audio: "Audio", waveform: (seconds) => `Forma de onda de ${seconds} segundos`, again: "Reproducir de nuevo", made: (seconds, first, all) => `${seconds} s de audio, el primero tras ${first}${all ? `, todo en ${all}` : "…"}`, finished: "Lectura terminada.", nothing: "No se generó audio.",
     empty: "Elige un modelo de texto a voz como Kani-TTS-2. El decodificador NanoCodec, que convierte sus códigos en audio, se carga con él.", wrongTask: (name) => `${name} no es un modelo de texto a voz.`, codec: (licence) => `Por defecto, NanoCodec de NVIDIA (${licence}). Acepta un archivo NeMo o safetensors.`, failed: "La síntesis de voz falló.", placeholder: "Escribe lo que se leerá", begins: "Generando…",
   },
+  TRAIN: {
+    title: "Entrenar un adaptador LoRA", intro: "El modelo aprende este texto en tu GPU, como un pequeño adaptador junto a sus propios pesos. El texto nunca sale de tu dispositivo.", data: "Datos de entrenamiento", text: "Texto que aprender", open: "Abrir un archivo .txt o .jsonl", settings: "Ajustes", epochs: "Pasadas por el texto", rank: "Rango", learningRate: "Tasa de aprendizaje", maxLength: "Tokens por secuencia",
+    start: "Empezar a entrenar", begin: "Empieza el entrenamiento para ver bajar la pérdida. El texto de ejemplo tarda unos segundos en una GPU.", opening: "Abriendo el módulo de entrenamiento", loading: "Cargando los pesos para el entrenamiento", preparing: "Preparando la GPU", losses: "Pérdida", progress: (step, steps) => `Paso ${step} de ${steps}`, steps: (steps) => n(steps, "paso", "pasos"),
+    trainLoss: (loss) => `Pérdida de entrenamiento ${loss}`, evaluationLoss: (loss) => `Pérdida en texto no visto ${loss}`, curve: (first, last, step) => `Pérdida de ${first} a ${last} en el paso ${step}`, takes: (size, sequences) => `${size} de memoria de GPU, ${n(sequences, "secuencia", "secuencias")}`,
+    samples: "Antes y después", before: "Antes", after: "Después", adapter: "Adaptador", adapterHint: (size) => `${size} en el formato de peft: otros programas también pueden cargarlo.`, useInChat: "Usar en el chat", download: (file) => `Guardar ${file}`, end: "Responder sin el adaptador", done: (steps) => `El entrenamiento terminó tras ${n(steps, "paso", "pasos")}.`,
+    failed: "El entrenamiento ha fallado.", wrongTask: (name) => `${name} no genera texto.`, chooseText: "Elige un modelo de lenguaje para entrenar.", badLine: (line) => `La línea ${line} del archivo no es {"text": …} ni {"messages": […]}.`,
+  },
   ERRORS: {
-    gated: "Este modelo exige aceptar sus condiciones: acéptalas en su página de Hugging Face e introduce un token de acceso que pueda leerlo.", context_full: "La conversación es más larga que el contexto del modelo. Empieza una nueva, quita los mensajes más antiguos (Ajustes) o carga el modelo con un contexto mayor (Avanzado).", message_too_long: "El texto es más largo que el contexto del modelo. Acórtalo o carga el modelo con un contexto mayor (Avanzado).", out_of_memory: "No hay suficiente memoria de GPU. Elige un modelo más pequeño o de 4 bits, o un contexto más corto en Avanzado.", device_lost: "La GPU se reinició o el navegador la retiró. Carga el modelo de nuevo.", chat_template: "La plantilla de chat de este modelo no admite esta conversación.", worker: "El worker del modelo se detuvo. Carga el modelo de nuevo.", assets: "No se pudo descargar una parte de esta página. Comprueba la conexión y vuelve a cargarla.", internal: "Algo salió mal. Carga el modelo de nuevo; si se repite, incluye los detalles de abajo en un informe de error.", unloaded: "El modelo se quitó de la memoria. Elígelo de nuevo.",
+    gated: "Este modelo exige aceptar sus condiciones: acéptalas en su página de Hugging Face e introduce un token de acceso que pueda leerlo.", context_full: "La conversación es más larga que el contexto del modelo. Empieza una nueva, quita los mensajes más antiguos (Ajustes) o carga el modelo con un contexto mayor (Avanzado).", message_too_long: "El texto es más largo que el contexto del modelo. Acórtalo o carga el modelo con un contexto mayor (Avanzado).", out_of_memory: "No hay suficiente memoria de GPU. Elige un modelo más pequeño o de 4 bits, o un contexto más corto en Avanzado.", training_memory: "No hay suficiente memoria de GPU para este entrenamiento. Usa menos tokens por secuencia o un rango menor, o elige un modelo más pequeño o de 4 bits.", device_lost: "La GPU se reinició o el navegador la retiró. Carga el modelo de nuevo.", chat_template: "La plantilla de chat de este modelo no admite esta conversación.", worker: "El worker del modelo se detuvo. Carga el modelo de nuevo.", assets: "No se pudo descargar una parte de esta página. Comprueba la conexión y vuelve a cargarla.", internal: "Algo salió mal. Carga el modelo de nuevo; si se repite, incluye los detalles de abajo en un informe de error.", unloaded: "El modelo se quitó de la memoria. Elígelo de nuevo.",
   },
 };
 

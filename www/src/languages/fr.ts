@@ -12,7 +12,7 @@ const strings: Strings = {
     software: "Aucun GPU trouvé : le CPU calcule, donc tout est lent.",
     noScript: "Cette page exécute des modèles de langage dans le navigateur et a besoin de JavaScript.",
   },
-  TAB_NAMES: { chat: "Chat", vision: "Vision", embedding: "Recherche", stt: "Dictée", tts: "Voix" },
+  TAB_NAMES: { chat: "Chat", vision: "Vision", embedding: "Recherche", stt: "Dictée", tts: "Voix", train: "Entraîner" },
   ALSO: {
     label: "Aussi dans cette démo",
     tabs: [
@@ -20,6 +20,7 @@ const strings: Strings = {
       { id: "embedding", name: "Recherche", does: "Cherchez dans vos notes par le sens." },
       { id: "stt", name: "Parole en texte", does: "Depuis le micro ou un fichier." },
       { id: "tts", name: "Texte en parole", does: "Joué pendant la génération." },
+      { id: "train", name: "Entraînement", does: "Apprenez votre texte à un modèle." },
     ],
   },
   LINK_LABELS: { Docs: "Docs", Bench: "Performances", "Device report": "Rapport", Source: "Code source", npm: "npm" },
@@ -97,8 +98,15 @@ const strings: Strings = {
     title: "Texte en parole", codecLabel: "Codec", text: "Texte", textLabel: "Texte à lire", voice: "Voix (facultatif)", voiceHint: "Nom ou langue", speak: "Lire", audio: "Audio", waveform: (seconds) => `Forme d'onde de ${seconds} secondes`, again: "Rejouer", made: (seconds, first, all) => `${seconds} s d'audio, le début après ${first}${all ? `, le tout en ${all}` : "…"}`, finished: "Lecture terminée.", nothing: "Aucun audio n'a été généré.",
     empty: "Choisissez un modèle de synthèse vocale comme Kani-TTS-2. Le décodeur NanoCodec, qui change ses codes en audio, est chargé avec lui.", wrongTask: (name) => `${name} n'est pas un modèle de synthèse vocale.`, codec: (licence) => `NanoCodec de NVIDIA par défaut (${licence}). Accepte une archive NeMo ou safetensors.`, failed: "La synthèse vocale a échoué.", placeholder: "Écrivez un texte à lire", begins: "Génération…",
   },
+  TRAIN: {
+    title: "Entraîner un adaptateur LoRA", intro: "Le modèle apprend ce texte sur votre GPU, sous forme d'un petit adaptateur à côté de ses propres poids. Le texte ne quitte jamais votre appareil.", data: "Données d'entraînement", text: "Texte à apprendre", open: "Ouvrir un fichier .txt ou .jsonl", settings: "Réglages", epochs: "Passages sur le texte", rank: "Rang", learningRate: "Taux d'apprentissage", maxLength: "Tokens par séquence",
+    start: "Lancer l'entraînement", begin: "Lancez l'entraînement pour voir la perte baisser. Le texte d'exemple prend quelques secondes sur un GPU.", opening: "Ouverture du module d'entraînement", loading: "Chargement des poids pour l'entraînement", preparing: "Préparation du GPU", losses: "Perte", progress: (step, steps) => `Étape ${step} sur ${steps}`, steps: (steps) => n(steps, "étape", "étapes"),
+    trainLoss: (loss) => `Perte d'entraînement ${loss}`, evaluationLoss: (loss) => `Perte sur du texte non vu ${loss}`, curve: (first, last, step) => `Perte de ${first} à ${last} à l'étape ${step}`, takes: (size, sequences) => `${size} de mémoire GPU, ${n(sequences, "séquence", "séquences")}`,
+    samples: "Avant et après", before: "Avant", after: "Après", adapter: "Adaptateur", adapterHint: (size) => `${size} au format de peft : d'autres outils peuvent aussi le charger.`, useInChat: "Utiliser dans le chat", download: (file) => `Enregistrer ${file}`, end: "Répondre sans l'adaptateur", done: (steps) => `L'entraînement est terminé après ${n(steps, "étape", "étapes")}.`,
+    failed: "L'entraînement a échoué.", wrongTask: (name) => `${name} ne génère pas de texte.`, chooseText: "Choisissez un modèle de langage à entraîner.", badLine: (line) => `La ligne ${line} du fichier n'est ni {"text": …} ni {"messages": […]}.`,
+  },
   ERRORS: {
-    gated: "Ce modèle demande d'accepter ses conditions : acceptez-les sur sa page de Hugging Face, puis saisissez un jeton d'accès qui peut le lire.", context_full: "La conversation dépasse le contexte du modèle. Commencez-en une nouvelle, retirez les messages les plus anciens (Réglages) ou chargez le modèle avec un contexte plus long (Avancé).", message_too_long: "Le texte dépasse le contexte du modèle. Raccourcissez-le, ou chargez le modèle avec un contexte plus long (Avancé).", out_of_memory: "Mémoire GPU insuffisante. Choisissez un modèle plus petit ou en 4 bits, ou un contexte plus court dans Avancé.", device_lost: "Le GPU a été réinitialisé ou retiré par le navigateur. Chargez le modèle à nouveau.", chat_template: "Le modèle de chat de ce modèle ne permet pas cette conversation.", worker: "Le worker du modèle s'est arrêté. Chargez le modèle à nouveau.", assets: "Une partie de cette page n'a pas pu être téléchargée. Vérifiez la connexion et rechargez la page.", internal: "Un problème est survenu. Chargez le modèle à nouveau ; si cela se reproduit, joignez les détails ci-dessous à un rapport de bogue.", unloaded: "Le modèle a été déchargé. Choisissez-le à nouveau.",
+    gated: "Ce modèle demande d'accepter ses conditions : acceptez-les sur sa page de Hugging Face, puis saisissez un jeton d'accès qui peut le lire.", context_full: "La conversation dépasse le contexte du modèle. Commencez-en une nouvelle, retirez les messages les plus anciens (Réglages) ou chargez le modèle avec un contexte plus long (Avancé).", message_too_long: "Le texte dépasse le contexte du modèle. Raccourcissez-le, ou chargez le modèle avec un contexte plus long (Avancé).", out_of_memory: "Mémoire GPU insuffisante. Choisissez un modèle plus petit ou en 4 bits, ou un contexte plus court dans Avancé.", training_memory: "Mémoire GPU insuffisante pour cet entraînement. Utilisez moins de tokens par séquence ou un rang plus petit, ou choisissez un modèle plus petit ou en 4 bits.", device_lost: "Le GPU a été réinitialisé ou retiré par le navigateur. Chargez le modèle à nouveau.", chat_template: "Le modèle de chat de ce modèle ne permet pas cette conversation.", worker: "Le worker du modèle s'est arrêté. Chargez le modèle à nouveau.", assets: "Une partie de cette page n'a pas pu être téléchargée. Vérifiez la connexion et rechargez la page.", internal: "Un problème est survenu. Chargez le modèle à nouveau ; si cela se reproduit, joignez les détails ci-dessous à un rapport de bogue.", unloaded: "Le modèle a été déchargé. Choisissez-le à nouveau.",
   },
 };
 

@@ -12,7 +12,7 @@ const strings: Strings = {
     software: "Nenhuma GPU encontrada: a CPU é usada, por isso tudo fica lento.",
     noScript: "Esta página executa modelos de linguagem no navegador e precisa de JavaScript.",
   },
-  TAB_NAMES: { chat: "Chat", vision: "Visão", embedding: "Busca", stt: "Fala", tts: "Voz" },
+  TAB_NAMES: { chat: "Chat", vision: "Visão", embedding: "Busca", stt: "Fala", tts: "Voz", train: "Treinar" },
   ALSO: {
     label: "Também nesta demonstração",
     tabs: [
@@ -20,6 +20,7 @@ const strings: Strings = {
       { id: "embedding", name: "Busca", does: "Busque nas suas notas pelo significado." },
       { id: "stt", name: "Fala para texto", does: "Do microfone ou de um arquivo." },
       { id: "tts", name: "Texto para fala", does: "Toca enquanto é gerado." },
+      { id: "train", name: "Treinamento", does: "Ensine seu próprio texto a um modelo." },
     ],
   },
   LINK_LABELS: { Docs: "Documentação", Bench: "Desempenho", "Device report": "Relatório", Source: "Código", npm: "npm" },
@@ -97,8 +98,15 @@ const strings: Strings = {
     title: "Texto para fala", codecLabel: "Codec", text: "Texto", textLabel: "Texto para ler", voice: "Voz (opcional)", voiceHint: "Nome ou idioma", speak: "Ler", audio: "Áudio", waveform: (seconds) => `Forma de onda de ${seconds} segundos`, again: "Tocar de novo", made: (seconds, first, all) => `${seconds} s de áudio, o primeiro após ${first}${all ? `, tudo em ${all}` : "…"}`, finished: "Leitura concluída.", nothing: "Nenhum áudio foi gerado.",
     empty: "Escolha um modelo de texto para fala como o Kani-TTS-2. O decodificador NanoCodec, que transforma seus códigos em áudio, é carregado junto.", wrongTask: (name) => `${name} não é um modelo de texto para fala.`, codec: (licence) => `Por padrão, o NanoCodec da NVIDIA (${licence}). Aceita um arquivo NeMo ou safetensors.`, failed: "A síntese de fala falhou.", placeholder: "Digite algo para ler", begins: "Gerando…",
   },
+  TRAIN: {
+    title: "Treinar um adaptador LoRA", intro: "O modelo aprende este texto na sua GPU, como um pequeno adaptador ao lado dos próprios pesos. O texto nunca sai do seu dispositivo.", data: "Dados de treinamento", text: "Texto a aprender", open: "Abrir um arquivo .txt ou .jsonl", settings: "Configurações", epochs: "Passagens pelo texto", rank: "Posto", learningRate: "Taxa de aprendizado", maxLength: "Tokens por sequência",
+    start: "Iniciar o treinamento", begin: "Inicie o treinamento para ver a perda cair. O texto de exemplo leva alguns segundos em uma GPU.", opening: "Abrindo o módulo de treinamento", loading: "Carregando os pesos para o treinamento", preparing: "Preparando a GPU", losses: "Perda", progress: (step, steps) => `Passo ${step} de ${steps}`, steps: (steps) => n(steps, "passo", "passos"),
+    trainLoss: (loss) => `Perda de treinamento ${loss}`, evaluationLoss: (loss) => `Perda em texto não visto ${loss}`, curve: (first, last, step) => `Perda de ${first} para ${last} no passo ${step}`, takes: (size, sequences) => `${size} de memória da GPU, ${n(sequences, "sequência", "sequências")}`,
+    samples: "Antes e depois", before: "Antes", after: "Depois", adapter: "Adaptador", adapterHint: (size) => `${size} no formato do peft: outras ferramentas também podem carregá-lo.`, useInChat: "Usar no chat", download: (file) => `Salvar ${file}`, end: "Responder sem o adaptador", done: (steps) => `O treinamento terminou após ${n(steps, "passo", "passos")}.`,
+    failed: "O treinamento falhou.", wrongTask: (name) => `${name} não gera texto.`, chooseText: "Escolha um modelo de linguagem para treinar.", badLine: (line) => `A linha ${line} do arquivo não é {"text": …} nem {"messages": […]}.`,
+  },
   ERRORS: {
-    gated: "Este modelo exige que você aceite os termos: aceite-os na página dele no Hugging Face e digite um token de acesso que possa lê-lo.", context_full: "A conversa é maior que o contexto do modelo. Comece uma nova, remova as mensagens mais antigas (Configurações) ou carregue o modelo com um contexto maior (Avançado).", message_too_long: "O texto é maior que o contexto do modelo. Encurte-o ou carregue o modelo com um contexto maior (Avançado).", out_of_memory: "Memória da GPU insuficiente. Escolha um modelo menor ou de 4 bits, ou um contexto menor em Avançado.", device_lost: "A GPU foi reiniciada ou o navegador a retirou. Carregue o modelo de novo.", chat_template: "O modelo de chat deste modelo não aceita esta conversa.", worker: "O worker do modelo parou. Carregue o modelo de novo.", assets: "Parte desta página não pôde ser baixada. Verifique a conexão e recarregue.", internal: "Algo deu errado. Carregue o modelo de novo; se acontecer outra vez, inclua os detalhes abaixo em um relatório de erro.", unloaded: "O modelo foi descarregado. Escolha-o de novo.",
+    gated: "Este modelo exige que você aceite os termos: aceite-os na página dele no Hugging Face e digite um token de acesso que possa lê-lo.", context_full: "A conversa é maior que o contexto do modelo. Comece uma nova, remova as mensagens mais antigas (Configurações) ou carregue o modelo com um contexto maior (Avançado).", message_too_long: "O texto é maior que o contexto do modelo. Encurte-o ou carregue o modelo com um contexto maior (Avançado).", out_of_memory: "Memória da GPU insuficiente. Escolha um modelo menor ou de 4 bits, ou um contexto menor em Avançado.", training_memory: "Memória de GPU insuficiente para este treinamento. Use menos tokens por sequência ou um posto menor, ou escolha um modelo menor ou de 4 bits.", device_lost: "A GPU foi reiniciada ou o navegador a retirou. Carregue o modelo de novo.", chat_template: "O modelo de chat deste modelo não aceita esta conversa.", worker: "O worker do modelo parou. Carregue o modelo de novo.", assets: "Parte desta página não pôde ser baixada. Verifique a conexão e recarregue.", internal: "Algo deu errado. Carregue o modelo de novo; se acontecer outra vez, inclua os detalhes abaixo em um relatório de erro.", unloaded: "O modelo foi descarregado. Escolha-o de novo.",
   },
 };
 

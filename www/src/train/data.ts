@@ -1,0 +1,46 @@
+/** Data to train on: text, or JSON lines with `text` or `messages`. */
+
+import type { ChatMessage } from "jerboa";
+import type { TrainData } from "jerboa/train";
+import { TRAIN } from "../strings";
+
+/** A text of the user, from the field or a file. */
+export interface TrainingText {
+  /** The file's name; empty for the field. */
+  name: string;
+  content: string;
+}
+
+/** What precedes the answer of a sample. */
+export type SamplePrompt = string | ChatMessage[];
+
+/** Words of a text that a sample continues. */
+const PROMPT_WORDS = 3;
+
+/** The facade's form of a text. @throws `Error` for a line that is neither a text nor a conversation. */
+export function dataOf({ name, content }: TrainingText): TrainData {
+  if (!name.endsWith(".jsonl")) return content;
+  const lines = content.split("\n").map((line, i) => ({ line: line.trim(), number: i + 1 }));
+  return lines.filter(({ line }) => line).map(({ line, number }) => {
+    const { text, messages } = parsed(line);
+    if (typeof text === "string") return text;
+    if (Array.isArray(messages)) return messages as ChatMessage[];
+    throw new Error(TRAIN.badLine(number));
+  });
+}
+
+function parsed(line: string): { text?: unknown; messages?: unknown } {
+  try {
+    return Object(JSON.parse(line));
+  } catch {
+    return {};
+  }
+}
+
+/** The beginning of the data, which the model continues before and after the training. */
+export function promptOf(data: TrainData): SamplePrompt {
+  const first = typeof data === "string" ? data : data[0]!;
+  if (typeof first === "string") return first.trim().split(/\s+/).slice(0, PROMPT_WORDS).join(" ");
+  const answer = first.findIndex(({ role }) => role === "assistant");
+  return first.slice(0, answer);
+}
