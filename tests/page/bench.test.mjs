@@ -8,7 +8,7 @@ import { PAGE } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 import { asText } from "../../xtask/bench/table.mjs";
 
-const options = { timeout: 300_000 };
+const options = { timeout: 600_000 };
 let server, browser;
 
 before(async () => {
@@ -56,7 +56,7 @@ test("a generated model is measured, shown and reported", options, async () => {
 });
 
 test("decode with JSON schemas is measured next to free text", options, async () => {
-  const { page, result } = await measured("shape=tiny&smoke=1&prompt=16&gen=24&reps=2&warm=2&profile=0&tokenizer=/models/stories260K/tokenizer.json");
+  const { page, result } = await measured("shape=tiny&smoke=1&prompt=16&gen=16&reps=1&warm=2&profile=0&tokenizer=/models/stories260K/tokenizer.json");
   assert.ok(!result.err, result.err);
   assert.deepEqual(result.constrained.map(({ prompt, schema }) => [prompt, schema]), [[16, "strings"], [16, "records"], [16, "letters"]]);
   for (const { free_tps, decode_tps, share, tokens_per_readback } of result.constrained) {

@@ -20,14 +20,21 @@ export const ALL = process.env.JERBOA_FIREFOX === "all";
 export async function launch() {
   // Calls of a page may compute for minutes.
   const browser = await puppeteer.launch({ browser: "firefox", executablePath: FIREFOX, headless: true, timeout: PATIENCE_MS, protocolTimeout: 1_200_000, extraPrefsFirefox: PREFERENCES });
-  const newPage = browser.newPage.bind(browser);
-  browser.newPage = async () => {
+  const createBrowserContext = browser.createBrowserContext.bind(browser);
+  browser.createBrowserContext = async (...options) => patient(await createBrowserContext(...options));
+  return patient(browser);
+}
+
+/** Lets the pages of a browser or a context wait for {@link PATIENCE_MS}. */
+function patient(owner) {
+  const newPage = owner.newPage.bind(owner);
+  owner.newPage = async () => {
     const page = await newPage();
     page.setDefaultTimeout(PATIENCE_MS);
     page.setDefaultNavigationTimeout(PATIENCE_MS);
     return page;
   };
-  return browser;
+  return owner;
 }
 
 /** Serves the package and `mounts`; `tab()` opens a page that imports it as `jerboa`. */

@@ -7,6 +7,8 @@ import { FAULTS } from "./injected-faults.mjs";
 
 /** `JERBOA_INJECT=all` takes all faults and writes the table. */
 export const ALL = process.env.JERBOA_INJECT === "all";
+/** `JERBOA_INJECT_ONLY=Cache` takes the APIs that match. */
+const ONLY = new RegExp(process.env.JERBOA_INJECT_ONLY ?? "");
 export const TABLE = `${ROOT}/docs/web-api-faults.md`;
 /** Virtual seconds in which each call must end: six attempts of a download that stalls, or of a device that does not answer, which is reopened once. */
 const LIMIT_SECONDS = 1500;
@@ -21,6 +23,8 @@ const sometimes = (gives, names) => names.map((api) => ({ api, gives, sometimes:
 
 /** These are made by the first generation of a model only. */
 const first = (gives, names) => always(gives, names).map((call) => ({ ...call, first: true }));
+/** These are made by the first load of a page only: later loads wait for the same answer. */
+const shared = (gives, names) => always(gives, names).map((call) => ({ ...call, shared: true }));
 
 /** Calls of every pass: recording and submitting GPU work. */
 const PASSES = [
@@ -36,7 +40,9 @@ export const CALLS = {
   load: [
     ...always(NOTHING, ["Storage.setItem"]),
     ...always(VALUE, ["Storage.getItem"]),
-    ...always(PROMISE, ["LockManager.request", "fetch", "WebAssembly.instantiateStreaming", "GPU.requestAdapter", "GPUAdapter.requestDevice"]),
+    ...always(PROMISE, ["LockManager.request", "fetch"]),
+    ...shared(PROMISE, ["WebAssembly.instantiateStreaming"]),
+    ...always(PROMISE, ["GPU.requestAdapter", "GPUAdapter.requestDevice"]),
     ...always(PROMISE, ["CacheStorage.open", "Cache.match", "Cache.keys", "Cache.put", "ReadableStreamDefaultReader.read"]),
     ...always(NOTHING, ["GPUDevice.pushErrorScope"]),
     ...always(PROMISE, ["GPUDevice.popErrorScope"]),
@@ -54,6 +60,17 @@ export const CALLS = {
     ...always(VALUE, ["GPUBuffer.getMappedRange"]),
     ...always(PROMISE, ["GPUBuffer.mapAsync"]),
   ],
+};
+
+/** The faults of a plain run: each kind of fault in each part of a load (threads, network, stores, device, kernels, passes) and of a generation. */
+const SAMPLE = {
+  load: {
+    throws: ["Storage.getItem", "WebAssembly.instantiateStreaming", "GPUDevice.createComputePipelineAsync", "GPUQueue.submit", "Worker.postMessage"],
+    null: ["GPU.requestAdapter", "ReadableStreamDefaultReader.read", "GPUDevice.createBuffer"],
+    never: ["LockManager.request", "fetch", "GPUAdapter.requestDevice", "Cache.match"],
+    late: ["CacheStorage.open", "GPUDevice.popErrorScope"],
+  },
+  generate: { throws: ["GPUQueue.writeBuffer"], null: ["GPUCommandEncoder.finish"], never: ["GPUBuffer.mapAsync"], late: ["GPUBuffer.mapAsync"] },
 };
 
 /**
@@ -75,15 +92,64 @@ export function assertListed(calls) {
   }
 }
 
-/** The faults of each API, or one of each. A call without a promise is neither late nor silent, and one without a result has no null. */
-export function cases(all = ALL) {
-  return Object.entries(CALLS).flatMap(([phase, listed]) =>
-    listed.flatMap(({ api, gives, sometimes, first = false }, i) => {
+/** The faults of each API, or a sample of them. A call without a promise is neither late nor silent, and one without a result has no null. */
+export function cases(all = ALL, sample = SAMPLE) {
+  const found = Object.entries(CALLS).flatMap(([phase, listed]) =>
+    listed.flatMap(({ api, gives, sometimes, first = false, shared = false }) => {
       const kinds = FAULTS.filter((kind) => gives === PROMISE || kind === "throws" || (kind === "null" && gives === VALUE));
-      const taken = all ? kinds : [kinds[i % kinds.length]];
-      return taken.map((kind) => ({ phase, api, kind, async: gives === PROMISE, sometimes, first }));
+      return kinds.map((kind) => ({ phase, api, kind, async: gives === PROMISE, sometimes, first, shared }));
     }),
   );
+  const sampled = new Set(Object.entries(sample).flatMap(([phase, kinds]) => Object.entries(kinds).flatMap(([kind, apis]) => apis.map((api) => `${phase} ${api} ${kind}`))));
+  const isSampled = ({ phase, api, kind }) => sampled.delete(`${phase} ${api} ${kind}`);
+  const taken = all ? found : found.filter(isSampled);
+  if (!all) assert.deepEqual([...sampled], [], "faults of a plain run that no call has");
+  return taken.filter(({ api }) => ONLY.test(api));
+}
+
+/**
+ * Runs the faults as subtests of `t`. `open` opens a new visitor's page that {@link prepare} made ready: `evaluate`, `errors` and `close`. Loads
+ * run on `lanes` pages at a time.
+ */
+export async function strikeAll(t, { browser, open, lanes, text, faults = cases() }) {
+  const table = new FaultTable();
+  const loads = faults.filter(({ phase }) => phase === "load");
+  const generations = faults.filter(({ phase }) => phase === "generate");
+
+  /** Resolves to whether the test passed. */
+  const strike = async (fault, { evaluate, errors }) => {
+    let passed = false;
+    await t.test(`${fault.phase}: ${fault.api} ${fault.kind}`, async () => {
+      const found = await evaluate((fault) => strike(fault), fault);
+      assertContained(fault, found, text);
+      assert.deepEqual(errors.splice(0), []);
+      table.add(fault, found);
+      if (ALL) await table.write(browser);
+      passed = true;
+    });
+    return passed;
+  };
+  // Each load is a visitor's first one.
+  const loading = async () => {
+    for (let fault = loads.shift(); fault; fault = loads.shift()) {
+      const fresh = await open();
+      await strike(fault, fresh);
+      await fresh.close();
+    }
+  };
+  // Generations go on with the model that the last fault left.
+  const generating = async () => {
+    let used = generations.length > 0 ? await open() : undefined;
+    for (const fault of generations) {
+      if (await strike(fault, used)) continue;
+      await used.close();
+      used = await open();
+    }
+    if (used) assert.equal(await used.evaluate(() => finish()), "done");
+    await used?.close();
+    await loading();
+  };
+  await Promise.all([generating(), ...Array.from({ length: lanes - 1 }, loading)]);
 }
 
 /** The package's scripts: imports of a load are not seen as calls, so that {@link prepare} loads them first. */
@@ -129,21 +195,21 @@ export async function prepare(scripts) {
   };
 
   /** One fault: what the call, the abort of a load, and the next calls come to. */
-  window.strike = async ({ phase, api, kind, async, sometimes, first }) => {
+  window.strike = async ({ phase, api, kind, async, sometimes, first, shared }) => {
     const found = {};
     if (phase === "load") await wipe();
     let model;
     if (phase === "load" && kind === "never") {
       faults.inject(api, kind, async);
       found.aborted = (await faults.outcome(abortedLoad)).value;
-      faults.clear();
+      if (!shared) faults.clear();
     }
     if (first) {
       await finish();
       generating = undefined;
     }
     if (phase === "generate") model = generating ??= (await faults.outcome(() => load())).value;
-    faults.inject(api, kind, async);
+    if (!(shared && found.aborted)) faults.inject(api, kind, async);
     const { value, ...outcome } = await faults.outcome(() => (phase === "load" ? load() : generate(model)));
     Object.assign(found, outcome);
     // Some work goes on after the call.
@@ -196,12 +262,19 @@ export async function assertDocumented(browser) {
 /** Writes outcomes into a browser's table in the documentation. Cells that were not measured stay. */
 export class FaultTable {
   #cells = new Map();
+  #written = Promise.resolve();
 
   add({ phase, api, kind }, found) {
     this.#cells.set(`${phase} ${api} ${kind}`, cell(found));
   }
 
-  async write(browser) {
+  /** Writes one after the other: cases end at the same time. */
+  write(browser) {
+    this.#written = this.#written.then(() => this.#write(browser));
+    return this.#written;
+  }
+
+  async #write(browser) {
     const text = await readFile(TABLE, "utf8");
     const start = text.indexOf(`\n## ${browser}\n`);
     const body = text.indexOf("\n|", start) + 1;

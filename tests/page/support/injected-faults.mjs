@@ -93,12 +93,19 @@ export function install({ interfaces, lateMs }) {
   let fault;
   let withheld = [];
   let busy = real.now();
-  /** Counts the promise of a call as work in progress; a lock is held as long as its holder wants. */
+  /** The calls in progress, to say what a page that hangs waits for. */
+  const pending = new Set();
+  /** These wait as long as the holder of a lock wants, or for the user: Firefox asks before it makes a store persistent. */
+  const UNTIMED = ["LockManager.request", "StorageManager.persist"];
+  /** Counts the promise of a call as work in progress. */
   const track = (api, promise) => {
-    if (api === "LockManager.request") return promise;
+    if (UNTIMED.includes(api)) return promise;
     expect(1);
+    const call = { api };
+    pending.add(call);
     const over = () => {
       expect(-1);
+      pending.delete(call);
       busy = real.now();
     };
     promise.then(over, over);
@@ -112,6 +119,8 @@ export function install({ interfaces, lateMs }) {
     if (!(answer instanceof Promise)) return answer;
     // Until the fault is cleared: then all answers come, too late.
     const { api } = fault;
+    // Nothing waits for it until then: a buffer that is destroyed meanwhile rejects its mapping.
+    answer.catch(() => {});
     if (kind === "never") return new Promise((resolve, reject) => withheld.push(() => track(api, answer).then(resolve, reject)));
     track(api, answer);
     return new Promise((resolve, reject) => setTimeout(() => answer.then(resolve, reject), lateMs));
@@ -228,7 +237,7 @@ export function install({ interfaces, lateMs }) {
           quiet = 0;
         }
       }
-      return { ...(done ? await promise : { code: "hangs", message: "" }), seconds: (now() - late - begun) / 1000 };
+      return { ...(done ? await promise : { code: "hangs", message: `in progress: ${[...pending].map(({ api }) => api).join(", ")}; timers: ${[...timers.values()].map(({ ms }) => ms).join(", ")}` }), seconds: (now() - late - begun) / 1000 };
     },
   };
 }
