@@ -9,7 +9,7 @@ import { PAGE } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 import { pick, send } from "./support/states.mjs";
 
-const PATIENCE = 400_000;
+const PATIENCE = 600_000;
 const options = { timeout: PATIENCE };
 let site;
 
@@ -75,7 +75,7 @@ test("a run is stopped, and another one replaces its adapter", options, async ()
   assert.match(await page.locator(".curve svg").getAttribute("aria-label"), /Loss from 3\.\d+ to/, "results stay while tabs change");
   await page.getByRole("textbox", { name: "Text to learn" }).fill("A short text.");
   await button(page, "Start training").click();
-  await page.getByText("Step 24 of 24").waitFor();
+  await page.getByText("Step 16 of 16").waitFor();
   await button(page, "Use in Chat").waitFor();
   await page.getByRole("link", { name: "Chat", exact: true }).click();
   assert.equal(await button(page, "LoRA: Answer without the adapter").count(), 0, "the earlier adapter is gone");

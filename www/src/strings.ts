@@ -490,7 +490,7 @@ export const TTS = {
 
 export const TRAIN = {
   title: "Train a LoRA adapter",
-  intro: "The model learns this text on your GPU, as a small adapter beside its own weights. The text never leaves your device.",
+  intro: "The model learns this text on your GPU, as a small adapter next to its own weights. The text never leaves your device.",
   data: "Training data",
   text: "Text to learn",
   open: "Open a .txt or .jsonl file",

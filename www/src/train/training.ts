@@ -39,7 +39,7 @@ const SAMPLE_TOKENS = 48;
 /** Settings that suit a model. */
 export function settingsFor(model: Model): TrainingSettings {
   const tiny = model.info.parameters < TINY;
-  return { epochs: tiny ? "12" : "3", rank: "8", learningRate: tiny ? "0.01" : "0.0002", maxLength: tiny ? "64" : "256" };
+  return { epochs: tiny ? "8" : "3", rank: "8", learningRate: tiny ? "0.01" : "0.0002", maxLength: tiny ? "64" : "256" };
 }
 
 export class TrainingState {
