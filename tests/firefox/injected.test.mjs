@@ -21,16 +21,22 @@ const SAMPLE = {
 };
 let server, browser, text, calls, scripts;
 
+let turn = Promise.resolve();
+/** Opens or closes a page after the others: Firefox loses a page that opens while another closes. */
+const alone = (work) => (turn = turn.then(work, work));
+
 /** A new visitor's page with the package, whose Web APIs can be made to fail; `errors` lists what it does not catch. */
 async function freshPage() {
-  const context = await browser.createBrowserContext();
-  const page = await context.newPage();
+  const { context, page } = await alone(async () => {
+    const context = await browser.createBrowserContext();
+    return { context, page: await context.newPage() };
+  });
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));
   await page.evaluateOnNewDocument(install, installation);
   await page.goto(`${server.url}/support/page.html`);
   await page.evaluate(prepare, scripts);
-  return { evaluate: (...call) => page.evaluate(...call), errors, close: () => context.close() };
+  return { evaluate: (...call) => page.evaluate(...call), errors, close: () => alone(() => context.close()) };
 }
 
 before(async () => {
