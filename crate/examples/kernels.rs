@@ -1,6 +1,6 @@
 //! Benchmarks the matmul kernels on this machine's GPU over real shapes, weight layouts and tile
 //! sizes:
-//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|norms|batch|recurrent] [-- all]`.
+//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|norms|batch|recurrent|sample] [-- all]`.
 //!
 //! Weights are read from copies that together exceed any cache, and dispatches are dependent, as in
 //! a decode step. Prints the median of five runs in microseconds, with GB/s (gemv) or Tflop/s
@@ -17,6 +17,8 @@ use jerboa::kernels::matmul::{
     GemmTiling, GemvBlocksTiling, GemvTiling, Matmul, NormPrologue, View, WeightPlanes,
 };
 use jerboa::kernels::recurrent::{GatedNormKernel, RecurrentKernel, RuleBuffers};
+use jerboa::kernels::sample::{SampleKernels, mask_words, settings, work_bytes};
+use jerboa::sample::SamplingParams;
 use std::error::Error;
 use std::time::Instant;
 
@@ -185,6 +187,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     ];
     if has("recurrent") {
         return recurrent(&bench);
+    }
+    if has("sample") {
+        return sample(&bench);
     }
     if has("units") {
         return subgroup_matrix(&bench);
@@ -621,6 +626,71 @@ fn recurrent(bench: &Bench) -> Result<(), Box<dyn Error>> {
             let all: Vec<_> = layers.into_iter().flatten().collect();
             let us = bench.time(&all, rows)? * each as f64;
             println!("{name}, {rows} rows: {us:.1} us ({})", parts.join(", "));
+        }
+    }
+    Ok(())
+}
+
+/// Prints the microseconds of each kernel that samples a token, for logits of several shapes.
+fn sample(bench: &Bench) -> Result<(), Box<dyn Error>> {
+    const VOCABULARY: u32 = 151_936;
+    let buffer = |name: &str, bytes: u64| bench.gpu.buffer(name, bytes, BufferUsage::Storage);
+    let row = u64::from(VOCABULARY) * 4;
+    let [logits, scores] = [buffer("logits", row)?, buffer("scores", row)?];
+    let mask = buffer("mask", mask_words(VOCABULARY) as u64 * 4)?;
+    let sampling = buffer("sampling", 48)?;
+    let sampled = buffer("sampled", 16)?;
+    let work = buffer("work", work_bytes(VOCABULARY))?;
+    // Sums of sines are distributed much like a model's logits.
+    let usual: Vec<f32> = (0..VOCABULARY)
+        .map(|id| (1..6).map(|k| ((id * k) as f32 * 0.7).sin()).sum::<f32>() * 2.0)
+        .collect();
+    let mut few = usual.clone();
+    few.iter_mut().take(26).for_each(|logit| *logit += 100.0);
+    let shapes = [
+        ("usual logits", &usual, u32::MAX),
+        ("26 tokens are likely", &few, u32::MAX),
+        ("an eighth is allowed", &usual, 0x0101_0101),
+    ];
+    let filters = [
+        ("all", 0, 1.0),
+        ("top-k 50", 50, 1.0),
+        ("top-p 0.95", 0, 0.95),
+    ];
+    for (shape, logits_now, allowed) in shapes {
+        bench
+            .gpu
+            .write(&logits, 0, bytemuck::cast_slice(logits_now));
+        let words = vec![allowed; mask_words(VOCABULARY)];
+        bench.gpu.write(&mask, 0, bytemuck::cast_slice(&words));
+        for (filter, top_k, top_p) in filters {
+            let params = SamplingParams {
+                greedy: false,
+                top_k,
+                top_p,
+                ..SamplingParams::default()
+            };
+            let words = settings(&params, 7, VOCABULARY);
+            bench.gpu.write(&sampling, 0, bytemuck::cast_slice(&words));
+            let kernels = SampleKernels {
+                label: "sample".into(),
+                vocabulary: VOCABULARY,
+                logits: logits.clone(),
+                offset: 0,
+                sampling: sampling.clone(),
+                work: work.clone(),
+                state: bench.state.clone(),
+                sampled: sampled.clone(),
+                adjust: None,
+                mask: Some(mask.clone()),
+                adjusted: scores.clone(),
+                row: None,
+                candidates: None,
+            };
+            let [histogram, gather] = kernels.filters();
+            let all = [kernels.adjustment(), histogram, gather, kernels.select()];
+            let us = bench.time(&all, 1)? * all.len() as f64;
+            println!("{shape}, {filter}: {us:.1} us a token");
         }
     }
     Ok(())

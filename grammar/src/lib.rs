@@ -14,7 +14,6 @@ mod web;
 
 pub use calls::AnswerSpec;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
-use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{
     InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv,
 };
@@ -164,6 +163,21 @@ pub fn with_source<T>(
     })
 }
 
+/// Maximum characters of the tokens in a slice.
+const SLICE_CHARACTERS: [usize; 5] = [3, 6, 10, 20, 30];
+
+/// Classes of tokens that are blank, or plain text inside of a JSON string. Where a whole class is allowed,
+/// its tokens are not looked at. The more classes, the faster are the masks of strings with a
+/// `maxLength`, and the slower is the setup of a vocabulary.
+fn string_slices() -> Vec<String> {
+    let plain = r#"[^"\\\x00-\x1F\x7F]"#;
+    let up_to = |count: &usize| format!("{plain}{{1,{count}}}");
+    let mut slices = vec![r"[\x20\x0A\x0D\x09]+".to_owned()];
+    slices.extend(SLICE_CHARACTERS.iter().map(up_to));
+    slices.push(format!("{plain}+"));
+    slices
+}
+
 /// The tokens of a model as bytes, in a trie.
 pub struct Vocabulary {
     factory: ParserFactory,
@@ -203,7 +217,7 @@ impl Vocabulary {
         let trie =
             TokTrie::from(&TokRxInfo::new(size as u32, first), &tokens).with_eos_tokens(&ends);
         let env: TokEnv = Arc::new(TokenBytes { trie });
-        let slices = SlicedBiasComputer::general_slices();
+        let slices = string_slices();
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
             .map_err(|e| GrammarError::Step(e.to_string()))?;
         factory.quiet();

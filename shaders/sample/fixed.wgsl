@@ -44,6 +44,8 @@ struct Work {
 }
 
 const GAP_LIMIT: u32 = 0x3fffffc0u;
+// The weight is zero from here.
+const WEIGHTLESS_GAP: u32 = 0x20000000u;
 const NO_TOP_P: u32 = 0xffffffffu;
 const BLOCK: u32 = 1024u;
 // Score of a token that must not be sampled.
@@ -101,10 +103,10 @@ fn gap_of(largest: f32, score: f32) -> u32 {
 
 // 2^31 2^-gap, rounded.
 fn weight_of(gap: u32) -> u32 {
-    let octave = gap >> 24u;
-    if (octave > 31u) {
+    if (gap >= WEIGHTLESS_GAP) {
         return 0u;
     }
+    let octave = gap >> 24u;
     let f = gap << 8u;
     var p = 0x00538abau - mul_high(f, 0x0007251bu);
     p = 0x0273c7f8u - mul_high(f, p);

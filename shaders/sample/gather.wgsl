@@ -1,5 +1,6 @@
 // Sampling kernel 3 of 4: lists the tokens near a filter's boundary, and sums the mass of those certain to pass, in
-// blocks of 1024 tokens. One workgroup per block.
+// blocks of 1024 tokens. One workgroup per block. Where a mask allows fewer tokens than top-k, all others are at the
+// boundary: tokens without weight are not listed, since no filter's result depends on them.
 #import sample/fixed
 #import sample/bins
 
@@ -49,7 +50,7 @@ fn main(@builtin(local_invocation_index) lid: u32, @builtin(workgroup_id) wid: v
             if (gap <= sampling.min_p_limit) {
                 mass = add64(mass, vec2(weight_of(gap), 0u));
             }
-        } else if (bin <= last) {
+        } else if (bin <= last && gap < WEIGHTLESS_GAP) {
             work.list[atomicAdd(&work.listed, 1u)] = vec2(id, gap);
         }
     }

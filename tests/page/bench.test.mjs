@@ -58,7 +58,7 @@ test("a generated model is measured, shown and reported", options, async () => {
 test("decode with JSON schemas is measured next to free text", options, async () => {
   const { page, result } = await measured("shape=tiny&smoke=1&prompt=16&gen=16&reps=1&warm=2&profile=0&tokenizer=/models/stories260K/tokenizer.json");
   assert.ok(!result.err, result.err);
-  assert.deepEqual(result.constrained.map(({ prompt, schema }) => [prompt, schema]), [[16, "strings"], [16, "records"], [16, "letters"]]);
+  assert.deepEqual(result.constrained.map(({ prompt, schema }) => [prompt, schema]), [[16, "texts"], [16, "strings"], [16, "records"], [16, "letters"]]);
   for (const { free_tps, decode_tps, share, tokens_per_readback } of result.constrained) {
     assert.ok(tokens_per_readback.min > 0.5);
     assert.ok(free_tps.min > 0 && decode_tps.min > 0 && share.min > 0 && share.min <= share.median && share.median <= share.max);

@@ -19,10 +19,12 @@ const person = {
 const LETTERS = "abcdefghijklmnopqrstuvwxyz";
 
 /**
- * Lists that are longer than any run. `strings` forces next to nothing; `records` forces keys. A generated checkpoint follows
- * neither. `letters` is one string of letters, to which a bias pushes the model: it follows the grammar.
+ * Lists that are longer than any run. `texts` and `strings`, whose strings have a maximum length, force next to nothing;
+ * `records` forces keys. A generated checkpoint follows none of them. `letters` is one string of letters, to which a bias
+ * pushes the model: it follows the grammar.
  */
 const GRAMMARS: Record<string, { grammar: object; isFollowed?: boolean }> = {
+  texts: { grammar: { type: "json_schema", schema: { type: "array", items: { type: "string" }, minItems: 500 } } },
   strings: { grammar: { type: "json_schema", schema: { type: "array", items: { type: "string", maxLength: 40 }, minItems: 500 } } },
   records: { grammar: { type: "json_schema", schema: { type: "array", items: person, minItems: 500 } } },
   letters: { grammar: { type: "json_schema", schema: { type: "string", minLength: 20_000 } }, isFollowed: true },

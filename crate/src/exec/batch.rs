@@ -545,7 +545,11 @@ impl DecodeBatch {
         let Some((read, steps)) = self.in_flight.pop_front() else {
             return Ok(());
         };
-        let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
+        let bytes = match self.in_flight.is_empty() {
+            true => read.wait().await?,
+            false => read.wait_behind_work().await?,
+        };
+        let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
         let now = now_ms();
         let took = now - std::mem::replace(&mut self.last_ms, now);
         if steps == self.batch_size {

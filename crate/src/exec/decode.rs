@@ -108,6 +108,8 @@ pub struct DecodeLoop<'a> {
     is_holding: bool,
     /// Whether steps in flight are dropped: the last token runs again.
     is_cut: bool,
+    /// Whether the last token was read back before any step was queued behind it.
+    was_alone: bool,
     /// Times that tokens were read back.
     readbacks: usize,
     /// Whether steps may be submitted before the host has seen the tokens of the last.
@@ -201,6 +203,7 @@ impl<'a> DecodeLoop<'a> {
             masks_nothing: false,
             is_holding: false,
             is_cut: false,
+            was_alone: false,
             readbacks: 0,
             forward_submitted: false,
             speculation: None,
@@ -421,6 +424,7 @@ impl<'a> DecodeLoop<'a> {
             };
             self.batch_size = pace_batches(self.batch_size, took * scale);
         }
+        self.record_costs(batch, took);
         let count = words[TOKEN_RING_LEN as usize] as usize;
         let tokens: Vec<u32> = (self.returned..count)
             .map(|i| words[i % TOKEN_RING_LEN as usize])
@@ -441,6 +445,21 @@ impl<'a> DecodeLoop<'a> {
         tokens
     }
 
+    /// Notes what a step of a constrained loop took.
+    fn record_costs(&mut self, batch: InFlightBatch, took: f64) {
+        let is_own = self.returned == self.masked_token;
+        let is_alone = is_own && batch.steps == 1 && self.in_flight.is_empty();
+        let was_alone = std::mem::replace(&mut self.was_alone, is_alone);
+        let Some(costs) = self.ahead.as_mut().and_then(|ahead| ahead.costs.as_mut()) else {
+            return;
+        };
+        if is_alone && was_alone {
+            costs.record_alone(took);
+        } else if !is_own && batch.is_representative {
+            costs.record_queued(took / batch.steps as f64);
+        }
+    }
+
     /// Returns the next tokens in order, at least one. Empty when the generation is complete, or
     /// when the constraint forces tokens: run those after [`Self::finish`], and start another loop.
     ///
@@ -455,7 +474,15 @@ impl<'a> DecodeLoop<'a> {
             let Some((read, batch)) = self.in_flight.pop_front() else {
                 break;
             };
-            let words: Vec<u32> = bytemuck::pod_collect_to_vec(&read.wait().await?);
+            // The first token, tokens that a constraint waits for, and the last ones are urgent.
+            let is_urgent = self.in_flight.is_empty()
+                || self.constraint.is_some()
+                || self.returned == self.first;
+            let bytes = match is_urgent {
+                true => read.wait().await?,
+                false => read.wait_behind_work().await?,
+            };
+            let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
             self.readbacks += 1;
             if let Some(ahead) = &mut self.ahead {
                 // Steps that were dropped before are done too; their staging buffers are free again.

@@ -14,6 +14,7 @@ use super::load_times::{LoadTimes, Stopwatch};
 use super::options::{Precision, RunOptions};
 use super::planned_graph::{PlannedGraph, StepPlan};
 use super::program_key::{OverlayId, ProgramKey};
+use super::run_ahead::StepCosts;
 use super::step::{Buffers, PlanBuffers, Step, rope_buffers};
 use super::tune::{Tuning, TuningSource, tune};
 use super::turns::Turns;
@@ -80,6 +81,8 @@ pub struct Model {
     pub(super) batch_size: Cell<usize>,
     /// The share of tokens that its last constrained generation kept of those sampled ahead.
     pub(super) kept_ahead: Cell<f64>,
+    /// What the steps of constrained generations took.
+    pub(super) step_costs: Cell<StepCosts>,
     /// Weights that are paged in from the files at run time.
     pub(super) pager: Option<Mutex<WeightPager>>,
 }
@@ -200,6 +203,7 @@ impl Model {
             turns: Turns::default(),
             batch_size: Cell::new(1),
             kept_ahead: Cell::new(FIRST_KEPT),
+            step_costs: Cell::default(),
             pager: pager.map(Mutex::new),
         }))
     }

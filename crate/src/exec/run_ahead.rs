@@ -18,8 +18,12 @@ const LAST_TOKEN_WEIGHT: f64 = 0.125;
 const RELIABLE: f64 = 0.99;
 /// Maximum steps in flight below it: enough to hide a readback, few to drop.
 const USUAL_STEPS_AHEAD: usize = 12;
-/// Milliseconds that a kept token saves: the wait for its readback.
-const READBACK_MS: f64 = 3.0;
+/// Weight of the last measurement in a mean.
+const LAST_MEASUREMENT_WEIGHT: f64 = 0.25;
+/// Shortest wait for a readback that is assumed, in milliseconds.
+const MIN_WAIT_MS: f64 = 0.05;
+/// The wait that is assumed where batches have a fixed size.
+const FIXED_WAIT_MS: f64 = 3.0;
 /// Lowest share of kept tokens that a generation begins with.
 const LEAST_KEPT: f64 = 0.3;
 /// Tokens before the first attempt while guesses fail.
@@ -36,6 +40,38 @@ pub(super) enum GuessedMask {
     Last,
 }
 
+/// Milliseconds of a constrained generation's steps, as measured on this device.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StepCosts {
+    /// From one token to the next if each waits for its readback.
+    alone: Option<f64>,
+    /// The same if the next step was queued behind the last.
+    queued: Option<f64>,
+}
+
+impl StepCosts {
+    fn mean(known: &mut Option<f64>, took: f64) {
+        let mean = known.get_or_insert(took);
+        *mean += LAST_MEASUREMENT_WEIGHT * (took - *mean);
+    }
+
+    /// Notes the time of a step that waited for the readback of the one before.
+    pub(super) fn record_alone(&mut self, took: f64) {
+        Self::mean(&mut self.alone, took);
+    }
+
+    /// Notes the time of a step that was queued behind another.
+    pub(super) fn record_queued(&mut self, took: f64) {
+        Self::mean(&mut self.queued, took);
+    }
+
+    /// What a kept token saves, and what a step costs; `None` until both were measured.
+    fn known(self) -> Option<(f64, f64)> {
+        let step = self.queued?.max(0.01);
+        Some(((self.alone? - step).max(MIN_WAIT_MS), step))
+    }
+}
+
 /// What is known about one guess.
 #[derive(Debug, Clone, Copy)]
 struct GuessRecord {
@@ -48,17 +84,18 @@ impl GuessRecord {
         self.kept += weight * (f64::from(u8::from(is_kept)) - self.kept);
     }
 
-    /// The steps that are worth queuing if a batch of `fast` steps takes [`TARGET_BATCH_MS`]. A kept
-    /// token saves a readback, a dropped one costs the steps in flight and one again.
-    fn depth(self, fast: usize) -> usize {
-        let step_ms = TARGET_BATCH_MS / fast as f64;
+    /// The steps that are worth queuing if a kept token saves `wait_ms`: a dropped one costs the
+    /// steps in flight and one again.
+    fn depth(self, (wait_ms, step_ms): (f64, f64)) -> usize {
         let odds = self.kept / (1.0 - self.kept).max(0.001);
-        let worth = (odds * READBACK_MS / step_ms - 1.0).max(0.0) as usize;
+        let worth = (odds * wait_ms / step_ms - 1.0).max(0.0) as usize;
         let most = match self.kept < RELIABLE {
             true => USUAL_STEPS_AHEAD,
             false => MAX_STEPS_AHEAD,
         };
-        worth.min(most).min(fast + fast / 2)
+        worth
+            .min(most)
+            .min((1.5 * TARGET_BATCH_MS / step_ms) as usize)
     }
 }
 
@@ -70,6 +107,8 @@ pub struct RunAhead {
     pub(super) guess: GuessedMask,
     /// Steps that the states can be rolled back.
     room: usize,
+    /// `None` where batches have a fixed size.
+    pub(super) costs: Option<StepCosts>,
     /// Tokens until the next attempt, and between attempts, while neither guess is good enough.
     until_attempt: usize,
     attempt_distance: usize,
@@ -104,6 +143,10 @@ impl RunAhead {
             last: GuessRecord { kept: LEAST_KEPT },
             guess: GuessedMask::All,
             room,
+            costs: match session.model().options.batch_steps {
+                Some(_) => None,
+                None => Some(session.model().step_costs.get()),
+            },
             until_attempt: FIRST_ATTEMPT,
             attempt_distance: ATTEMPT_DISTANCE.0,
             is_attempt: false,
@@ -125,7 +168,7 @@ impl RunAhead {
             false => GuessedMask::All,
         };
         self.is_attempt = false;
-        if self.record_of(self.guess).depth(fast) > 0 {
+        if self.worth(fast) > 0 {
             return;
         }
         self.until_attempt = self.until_attempt.saturating_sub(1);
@@ -136,14 +179,26 @@ impl RunAhead {
         }
     }
 
+    /// The steps that are worth queuing under the guess.
+    fn worth(&self, fast: usize) -> usize {
+        let costs = match self.costs {
+            Some(measured) => measured.known(),
+            None => Some((FIXED_WAIT_MS, TARGET_BATCH_MS / fast as f64)),
+        };
+        costs.map_or(0, |costs| self.record_of(self.guess).depth(costs))
+    }
+
     /// Steps to have in flight; `fast` is the steps of a batch of free decoding.
     pub(super) fn depth(&self, fast: usize) -> usize {
-        let depth = self.record_of(self.guess).depth(fast);
+        let depth = self.worth(fast);
         depth.max(self.is_attempt.into()).min(self.room)
     }
 
-    /// Remembers how well the model follows, for its next generation.
+    /// Remembers costs, and how well the model follows, for its next generation.
     pub(super) fn remember(&self, session: &Session) {
+        if let Some(costs) = self.costs {
+            session.model().step_costs.set(costs);
+        }
         if self.is_greedy || self.certain.is_some() {
             session.model().kept_ahead.set(self.all.kept);
         }
@@ -209,6 +264,7 @@ mod tests {
             last: GuessRecord { kept: LEAST_KEPT },
             guess: GuessedMask::All,
             room: MAX_STEPS_AHEAD,
+            costs: None,
             until_attempt: FIRST_ATTEMPT,
             attempt_distance: ATTEMPT_DISTANCE.0,
             is_attempt: false,
@@ -262,6 +318,32 @@ mod tests {
         assert!(dropped < 15, "{dropped}");
         let (_, dropped) = run(1000, 1, |at, _| at % 5 != 0);
         assert!(dropped < 60, "{dropped}");
+    }
+
+    #[test]
+    fn a_short_wait_is_worth_few_steps() {
+        let depth = |alone: f64| {
+            let mut pace = pace();
+            let costs = pace.costs.insert(StepCosts::default());
+            costs.record_alone(alone);
+            costs.record_queued(1.0);
+            pace.depth(16)
+        };
+        assert_eq!([1.0, 1.2, 2.0, 4.0].map(depth), [0, 0, 3, 11]);
+    }
+
+    #[test]
+    fn nothing_is_queued_before_costs_are_known() {
+        let mut pace = pace();
+        let costs = pace.costs.insert(StepCosts::default());
+        costs.record_alone(9.0);
+        let attempts: Vec<bool> = (0..FIRST_ATTEMPT)
+            .map(|_| {
+                pace.begin(false, 16);
+                pace.depth(16) > 0
+            })
+            .collect();
+        assert_eq!(attempts, [false, false, false, true]);
     }
 
     #[test]

@@ -56,6 +56,8 @@ extern "C" {
     #[wasm_bindgen(method)]
     fn read(this: &JsGpu, slot: u32, offset: f64, size: f64) -> Promise;
     #[wasm_bindgen(method)]
+    fn hurry(this: &JsGpu, readback: &Promise);
+    #[wasm_bindgen(method)]
     fn idle(this: &JsGpu) -> Promise;
     #[wasm_bindgen(method)]
     fn profile(this: &JsGpu, slot: u32, grids: &Uint32Array) -> Promise;
@@ -161,12 +163,21 @@ impl std::fmt::Debug for Program {
 }
 
 /// A read in progress.
-pub struct Readback(Promise);
+pub struct Readback {
+    bytes: Promise,
+    js: Rc<OwnedJsGpu>,
+}
 
 impl Readback {
     /// Waits for the bytes.
     pub async fn wait(self) -> Result<Vec<u8>> {
-        let bytes = JsFuture::from(self.0)
+        self.js.hurry(&self.bytes);
+        self.wait_behind_work().await
+    }
+
+    /// The same without hurry, for a caller that has submitted more work.
+    pub async fn wait_behind_work(self) -> Result<Vec<u8>> {
+        let bytes = JsFuture::from(self.bytes)
             .await
             .map_err(|e| Error::DeviceLost {
                 reason: exception_message(&e),
@@ -421,11 +432,10 @@ impl Backend for BrowserGpu {
     }
 
     fn start_read(&self, buffer: &Buffer, offset: u64, size: u64) -> Result<Readback> {
-        Ok(Readback(self.js.read(
-            buffer.0.slot,
-            offset as f64,
-            size as f64,
-        )))
+        Ok(Readback {
+            bytes: self.js.read(buffer.0.slot, offset as f64, size as f64),
+            js: self.js.clone(),
+        })
     }
 
     fn wait_idle(&self) -> impl Future<Output = Result<()>> {

@@ -161,6 +161,11 @@ impl Readback {
         self.gpu.recycle_staging(self.staging);
         Ok(data)
     }
+
+    /// The same, for a caller that has submitted more work.
+    pub async fn wait_behind_work(self) -> Result<Vec<u8>> {
+        self.wait().await
+    }
 }
 
 impl Inner {
