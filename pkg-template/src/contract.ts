@@ -137,6 +137,8 @@ export interface EngineInfo {
   prompts?: Record<string, string>;
   /** False for a base model: `chat.completions` refuses it, `generate` works. */
   hasChatTemplate: boolean;
+  /** Name of the draft model; null without one. For text-generation models. */
+  draft?: string | null;
   /** Format of the model's tool calls, such as `hermes`; null if it is not known. For text-generation models. */
   toolCalls?: string | null;
   /** Whether answers may contain reasoning. For text-generation models. */

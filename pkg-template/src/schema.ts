@@ -10,8 +10,11 @@ import { valid } from "./check.js";
  */
 export type Overflow = "error" | "truncate" | "rolling";
 
-/** `prompt-lookup` drafts tokens from repeated text and verifies them in one step, at temperature 0. */
-export type Speculation = "off" | "prompt-lookup";
+/**
+ * `draft` lets the draft model propose tokens, which are verified in one step. `prompt-lookup` looks them up in
+ * repeated text, at temperature 0.
+ */
+export type Speculation = "off" | "prompt-lookup" | "draft";
 
 /** A generation request, as the engine reads it: one of `prompt`, `ids`, `messages`, and options. */
 export interface EngineGenerateFields {
@@ -55,7 +58,8 @@ export interface EngineGenerateFields {
   /** Continues after the end-of-text token. Default: `false`. */
   ignoreEos?: boolean;
   /**
-   * `prompt-lookup` drafts tokens from repeated text and verifies them in one step, at temperature 0. Default: `off`.
+   * `draft` lets the draft model propose tokens, which are verified in one step. `prompt-lookup` looks them up in
+   * repeated text, at temperature 0. Default: `draft` with a draft model, else `off`.
    */
   speculation?: Speculation;
   /** Name of an adapter that was loaded next to the model; empty for none. Default: the session's, or none. */
@@ -255,6 +259,11 @@ export interface EngineLoadFields {
   task?: "generate" | "embed" | "rerank" | "transcribe" | "speak";
   /** The codec of a text-to-speech model: a repository or a folder's URL. Default: none. */
   codec?: string;
+  /**
+   * A smaller model of the same vocabulary that proposes tokens, which the model verifies in one step: a repository or
+   * a folder's URL. The answer stays the same. Default: none.
+   */
+  draft?: string;
   /** Refuses a model that is estimated not to fit the device's memory, before its weights are downloaded. */
   mustFit?: boolean;
 }
@@ -304,7 +313,8 @@ export interface GenerateFields {
   /** Continues after the end-of-text token. Default: `false`. */
   ignoreEos?: boolean;
   /**
-   * `prompt-lookup` drafts tokens from repeated text and verifies them in one step, at temperature 0. Default: `off`.
+   * `draft` lets the draft model propose tokens, which are verified in one step. `prompt-lookup` looks them up in
+   * repeated text, at temperature 0. Default: `draft` with a draft model, else `off`.
    */
   speculation?: Speculation;
   /** Name of an adapter that was loaded next to the model; empty for none. Default: the session's, or none. */
@@ -332,7 +342,7 @@ export const GENERATE_SPEC = {
   topLogprobs: valid.integer(0, 20),
   overflow: valid.oneOf("error", "truncate", "rolling"),
   ignoreEos: valid.boolean,
-  speculation: valid.oneOf("off", "prompt-lookup"),
+  speculation: valid.oneOf("off", "prompt-lookup", "draft"),
   adapter: valid.string,
   priority: valid.integer(-100, 100),
 };
@@ -380,7 +390,8 @@ export interface ChatFields {
    */
   overflow?: Overflow | null;
   /**
-   * `prompt-lookup` drafts tokens from repeated text and verifies them in one step, at temperature 0. Default: `off`.
+   * `draft` lets the draft model propose tokens, which are verified in one step. `prompt-lookup` looks them up in
+   * repeated text, at temperature 0. Default: `draft` with a draft model, else `off`.
    */
   speculation?: Speculation | null;
   /** Name of an adapter that was loaded next to the model; empty for none. Default: the session's, or none. */
@@ -408,7 +419,7 @@ export const CHAT_SPEC = {
   logprobs: valid.boolean,
   top_logprobs: valid.integer(0, 20),
   overflow: valid.oneOf("error", "truncate", "rolling"),
-  speculation: valid.oneOf("off", "prompt-lookup"),
+  speculation: valid.oneOf("off", "prompt-lookup", "draft"),
   adapter: valid.string,
   priority: valid.integer(-100, 100),
 };
@@ -715,6 +726,11 @@ export interface LoadFields {
   task?: "generate" | "embed" | "rerank" | "transcribe" | "speak";
   /** The codec of a text-to-speech model: a repository or a folder's URL. Default: none. */
   codec?: string;
+  /**
+   * A smaller model of the same vocabulary that proposes tokens, which the model verifies in one step: a repository or
+   * a folder's URL. The answer stays the same. Default: none.
+   */
+  draft?: string;
 }
 
 /** Checks of {@link LoadFields}. */
@@ -740,4 +756,5 @@ export const LOAD_SPEC = {
   cache: valid.boolean,
   task: valid.oneOf("generate", "embed", "rerank", "transcribe", "speak"),
   codec: valid.string,
+  draft: valid.string,
 };

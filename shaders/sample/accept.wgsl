@@ -1,10 +1,14 @@
 // Accepts the tokens of a step with drafted rows. The first row's argmax is the next token. While the following row's
 // draft equals that token, that row's argmax is accepted too. State, ring and stop as in sample/advance; two more words
-// after the ring count drafted rows and accepted drafts.
+// after the ring count drafted rows and accepted drafts. HISTORY stores the tokens for sample/draft. FORCED accepts drafts
+// at random instead, with a chance of `chance` in 2^32: for measurements.
 struct Params {
     slices: u32,
     stops: u32,
     ring: u32,
+#ifdef FORCED
+    chance: u32,
+#endif
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
@@ -13,7 +17,9 @@ struct Params {
 @group(0) @binding(3) var<storage, read_write> state: State;
 @group(0) @binding(4) var<storage, read_write> ids: array<u32>;
 @group(0) @binding(5) var<storage, read_write> tokens: array<u32>;
+#ifdef HISTORY
 @group(0) @binding(6) var<storage, read_write> history: array<u32>;
+#endif
 
 #import sample/best
 
@@ -23,6 +29,18 @@ const SHARERS: u32 = 32u;
 // Per row: whether its logits differ at all, and whether its token ends the generation.
 var<workgroup> spread: array<atomic<u32>, 8>;
 var<workgroup> ends: array<atomic<u32>, 8>;
+
+fn is_accepted(row: u32, token: u32) -> bool {
+#ifdef FORCED
+    // A multiplicative hash of the token's number (Steele et al., 2014).
+    var hash = state.step * 0x9e3779b9u;
+    hash = (hash ^ (hash >> 16u)) * 0x85ebca6bu;
+    hash = (hash ^ (hash >> 13u)) * 0xc2b2ae35u;
+    return (hash ^ (hash >> 16u)) < params.chance;
+#else
+    return ids[row] == token;
+#endif
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(local_invocation_index) lid: u32) {
@@ -69,12 +87,14 @@ fn main(@builtin(local_invocation_index) lid: u32) {
         state.step += 1u;
         state.pos += 1u;
         state.budget -= 1u;
+#ifdef HISTORY
         history[state.pos] = token;
+#endif
         stopped = state.budget == 0u || token >= NOT_FINITE || atomicLoad(&ends[row]) != 0u;
         if (stopped) {
             break;
         }
-        if (row + 1u >= rows || ids[row + 1u] != token) {
+        if (row + 1u >= rows || !is_accepted(row + 1u, token)) {
             ids[0] = token;
             break;
         }

@@ -12,6 +12,9 @@ struct Params {
 #ifdef LOGITS
     vocab: u32,
 #endif
+#ifdef DRAFTS
+    row: u32,
+#endif
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
@@ -79,6 +82,13 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     if (lid != 0u || state.stopped != 0u) {
         return;
     }
+#ifdef DRAFTS
+    let rows = state.rows;
+    if (params.row >= rows) {
+        return;
+    }
+    if (params.row == 0u) { tokens[params.ring + 2u] += rows - 1u; }
+#endif
     var token = best.index;
     if (atomicLoad(&spread) == 0u) { token = NOT_FINITE; }
     tokens[state.step % params.ring] = token;
@@ -86,8 +96,12 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     if (token < NOT_FINITE) { counts[token] += 1u; }
 #endif
     state.step += 1u;
+#ifdef DRAFTS
+    state.pos += 1u;
+#else
     state.pos += state.rows;
     state.rows = 1u;
+#endif
     state.budget -= 1u;
 #ifdef HISTORY
     history[state.pos] = token;
@@ -100,7 +114,16 @@ fn main(@builtin(local_invocation_index) lid: u32) {
         state.stopped = 1u;
         state.rows = 0u;
     } else {
+#ifdef DRAFTS
+        if (params.row + 1u < rows && ids[params.row + 1u] == token) {
+            tokens[params.ring + 3u] += 1u;
+        } else {
+            state.rows = 1u;
+            ids[0] = token;
+        }
+#else
         ids[0] = token;
+#endif
     }
     tokens[params.ring] = state.step;
     tokens[params.ring + 1u] = state.stopped;

@@ -13,6 +13,10 @@ struct Params {
     // Row of a batched step.
     row: u32,
 #endif
+#ifdef DRAFTS
+    // Row of a step with drafts.
+    row: u32,
+#endif
 #ifdef CANDIDATES
     // First word of the slots for listed tokens, slots, and tokens in each.
     slot0: u32,
@@ -50,7 +54,12 @@ fn sampled_before() -> u32 { return state.sequences[params.row].step; }
 fn has_stopped() -> bool { return state.sequences[params.row].stopped != 0u; }
 #else
 fn sampled_before() -> u32 { return state.step; }
+#ifdef DRAFTS
+// Rows behind a rejected draft are not sampled.
+fn has_stopped() -> bool { return state.stopped != 0u || params.row >= state.rows; }
+#else
 fn has_stopped() -> bool { return state.stopped != 0u; }
+#endif
 #endif
 
 struct Border {

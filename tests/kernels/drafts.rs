@@ -229,7 +229,7 @@ fn take(step: &Step) -> (Vec<u32>, bool) {
     };
     let after = run_all(
         gpu(),
-        &[argmax_rows(0, 1, vocab, 3), accept(advance)],
+        &[argmax_rows(0, 1, vocab, 3), accept(advance, None)],
         DRAFT_ROWS,
         &buffers,
     );

@@ -4,8 +4,8 @@
 use jerboa::gpu::Gpu;
 use jerboa::kernels::Launch;
 use jerboa::kernels::sample::{
-    AdvanceBuffers, LogitBuffers, SampleKernels, advance, argmax, bias, check_status, mask_words,
-    needs_adjust, settings, slices, work_bytes,
+    AdvanceBuffers, LogitBuffers, SampleKernels, SampledRow, advance, argmax, bias, check_status,
+    mask_words, needs_adjust, settings, slices, work_bytes,
 };
 use jerboa::sample::{Sampler, SamplingParams, TokenMask};
 use jerboa::{Error, reference};
@@ -79,7 +79,7 @@ impl Request<'_> {
             adjust: needs_adjust(self.params).then_some(adjust),
             mask: self.mask.map(|_| MASK),
             adjusted: SCORES,
-            row: None,
+            row: SampledRow::Single,
             candidates: None,
         }
     }

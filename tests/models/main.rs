@@ -2,6 +2,7 @@
 //! ids, every KV type.
 
 mod batch;
+mod draft;
 mod gpt_oss;
 mod growth;
 mod hybrid;

@@ -169,6 +169,42 @@ test("speculation changes the number of steps, not the text", { timeout: 2 * PAT
   assert.ok(result.more > 512 * 8 * 4, "what it takes is counted");
 });
 
+test("a draft model changes the number of steps, not the text", { timeout: 2 * PATIENCE }, async () => {
+  const result = await page.evaluate(async (ids) => {
+    const reports = [];
+    const draft = new URL("/model/", location.href).href;
+    const model = await jerboa.loadModel(files, { kv: "f32", features: { f16: false }, draft, onProgress: (report) => reports.push(report) });
+    const found = [];
+    for (const more of [{ temperature: 0 }, { temperature: 0.9, seed: 5, repetitionPenalty: 1.1 }]) {
+      const options = { ...more, maxTokens: 120, ignoreEos: true };
+      const plain = await model.generate(ids, { ...options, speculation: "off" }).details;
+      const drafted = await model.generate(ids, options).details;
+      found.push([plain, drafted]);
+    }
+    const { info } = model;
+    await model.unload();
+    const alone = await jerboa.loadModel(files);
+    const refused = await alone.generate("a", { speculation: "draft" }).details.then(() => "none", (error) => String(error));
+    await alone.unload();
+    return { reports, found, info, refused, draft };
+  }, golden.prompt_ids);
+  for (const [plain, drafted] of result.found) {
+    assert.deepEqual(drafted.ids, plain.ids);
+    assert.equal(drafted.text, plain.text);
+    assert.equal(plain.draftedTokens, 0);
+    assert.ok(drafted.acceptedTokens > 0, `${drafted.draftedTokens} drafted`);
+  }
+  assert.equal(result.info.draft, result.draft);
+  assert.match(result.refused, /needs a draft model/);
+  // One load: progress never decreases, and the bytes of both models count.
+  const { reports, info } = result;
+  reports.slice(1).forEach((report, at) => assert.ok(report.progress >= reports[at].progress, `report ${at}`));
+  assert.deepEqual(reports.map((report) => report.phase === "ready").indexOf(true), reports.length - 1);
+  const last = reports.at(-1);
+  assert.deepEqual([last.progress, last.loaded], [1, last.total]);
+  assert.ok(last.total > 1.9 * info.load.bytes, `${last.total} of ${info.load.bytes}`);
+});
+
 test("short prompts use their own kernels once the model was idle, with the same answers", { timeout: PATIENCE }, async () => {
   const result = await page.evaluate(async (ids) => {
     const model = await jerboa.loadModel(files, { shortPrefill: true });

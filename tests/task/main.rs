@@ -5,6 +5,7 @@ mod answers;
 mod concurrent;
 mod constraint;
 mod context;
+mod draft;
 mod families;
 mod generation;
 mod images;

@@ -9,7 +9,7 @@ use crate::out;
 use clap::{ArgGroup, Command, value_parser};
 use jerboa::hub::AbortFlag;
 use jerboa::sample::SAMPLING_OPTIONS;
-use jerboa::task::{GENERATE_OPTIONS, GenerateRequest, GenerationResult, TokenEvent};
+use jerboa::task::{GENERATE_OPTIONS, GenerateRequest, GenerationResult, LOAD_OPTIONS, TokenEvent};
 use serde_json::{Value, json};
 
 /// Minimum number of tokens for a decode rate: fewer arrive in one batch of steps.
@@ -43,6 +43,7 @@ pub fn command(command: Command) -> Command {
             &["stop", "overflow", "ignore_eos", "speculation"],
         ))
         .args([
+            request_flag(LOAD_OPTIONS, "draft"),
             flag("special", "Recognize special tokens in --prompt"),
             flag(
                 "continue-final",

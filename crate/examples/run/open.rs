@@ -182,17 +182,24 @@ impl CliArgs {
             .map_err(format_error)
     }
 
-    /// Loads the model with tokenizer and chat template.
+    /// Loads the model with tokenizer, chat template and draft model.
     pub async fn loaded(&self) -> Result<ChatModel> {
         let source = self.source().await?;
-        ChatModel::load(
-            self.gpu().await?,
-            &source,
-            &self.model_name(),
-            self.run_options()?,
-        )
-        .await
-        .map_err(format_error)
+        let (gpu, options) = (self.gpu().await?, self.run_options()?);
+        let loaded = ChatModel::load(gpu, &source, &self.model_name(), options).await;
+        let mut loaded = loaded.map_err(format_error)?;
+        if self.is_set("draft") {
+            self.load_draft(&mut loaded, &self.require::<String>("draft")?)
+                .await?;
+        }
+        Ok(loaded)
+    }
+
+    /// Loads a draft model.
+    pub async fn load_draft(&self, target: &mut ChatModel, name: &str) -> Result<()> {
+        let source = self.source_of(name, Progress::silent()).await?;
+        let loaded = target.load_draft(&source, name, self.run_options()?).await;
+        loaded.map_err(format_error)
     }
 
     /// Loads the model for a task.

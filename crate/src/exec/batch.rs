@@ -15,6 +15,7 @@ use super::step::{Buffers, PlanBuffers, STATE_BYTES, Step};
 use super::step::{check_logits, rope_buffers, state_words, unpad_rows};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Readback};
 use crate::ir::{Dim, StepSizes};
+use crate::kernels::sample::SampledRow;
 use crate::plan::Slot;
 use crate::util::clock::now_ms;
 use crate::util::map::{SortedMap, SortedSet};
@@ -488,7 +489,8 @@ impl DecodeBatch {
                 continue;
             }
             let model = &self.model;
-            let plan = pipeline.plan_row(model.vocab() as u32, at[0] as u32)?;
+            let plan =
+                pipeline.plan_row(model.vocab() as u32, SampledRow::Batched(at[0] as u32))?;
             model.runner.compile(&model.gpu, &plan).await?;
             let mut buffers = self.buffers.clone();
             buffers.extend(self.sampling[at[1]].clone());

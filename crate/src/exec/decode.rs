@@ -10,7 +10,7 @@ use super::logits_pipeline::{
     TARGET_BATCH_MS, TOKEN_RING_BYTES, TOKEN_RING_LEN,
 };
 use super::run_ahead::RunAhead;
-use super::session::{PromptLookup, Session};
+use super::session::{DraftSession, PromptLookup, Session};
 use super::speculation_controller::{BatchKind, SpeculationController};
 use crate::gpu::{Backend, Command, Readback};
 use crate::kernels::sample::DRAFT_ROWS;
@@ -39,6 +39,9 @@ pub struct DecodeParams<'a> {
     /// Enables prompt lookup drafts (greedy sampling only); call [`Session::prepare_speculation`]
     /// first.
     pub lookup: Option<PromptLookup<'a>>,
+    /// Lets a draft model propose tokens, unless drafts are looked up; call
+    /// [`DraftSession::prepare`] first.
+    pub draft: Option<&'a mut DraftSession>,
 }
 
 impl DecodeParams<'_> {
@@ -53,6 +56,7 @@ impl DecodeParams<'_> {
             constraint: None,
             ahead: None,
             lookup: None,
+            draft: None,
         }
     }
 }
@@ -75,6 +79,22 @@ struct InFlightBatch {
     kind: BatchKind,
     /// Whether its duration is representative for a batch of that size.
     is_representative: bool,
+    /// Tokens that a draft model proposes in each step.
+    proposals: usize,
+}
+
+/// Positions that a batch may take; the actual number is known only at its end.
+fn positions(steps: usize, kind: BatchKind) -> usize {
+    match kind {
+        BatchKind::Plain => steps,
+        _ => steps * DRAFT_ROWS as usize,
+    }
+}
+
+impl InFlightBatch {
+    fn positions(&self) -> usize {
+        positions(self.steps, self.kind)
+    }
 }
 
 /// A running generation.
@@ -119,6 +139,10 @@ pub struct DecodeLoop<'a> {
     /// Whether the forward pass of the last token was submitted, in a loop that does not run ahead.
     forward_submitted: bool,
     speculation: Option<SpeculationController>,
+    /// The draft model; without one, drafts are looked up.
+    draft: Option<&'a mut DraftSession>,
+    /// Whether the draft model has run the tokens before the next step.
+    is_draft_current: bool,
     drafted: usize,
     accepted: usize,
     /// Whether the device has stopped.
@@ -143,6 +167,7 @@ impl<'a> DecodeLoop<'a> {
             constraint,
             ahead,
             lookup,
+            draft,
         } = start;
         if constraint.is_some() != pipeline.host_input().is_some() {
             let reason = "decode: a token mask needs a constraint, and a constraint a token mask";
@@ -207,6 +232,8 @@ impl<'a> DecodeLoop<'a> {
             readbacks: 0,
             forward_submitted: false,
             speculation: None,
+            draft: None,
+            is_draft_current: false,
             drafted: 0,
             accepted: 0,
             stopped: false,
@@ -233,13 +260,12 @@ impl<'a> DecodeLoop<'a> {
                 0,
                 bytemuck::cast_slice(&history),
             );
-            session.gpu().write(
-                session.buffer(Slot::Tokens)?,
-                u64::from(TOKEN_RING_LEN + 2) * 4,
-                &[0; 8],
-            );
-            decode.speculation = Some(SpeculationController::new(lookup.draft_always));
-            decode.batch_size = 1;
+            decode.speculate(session, lookup.draft_always)?;
+        } else if let Some(draft) = draft.filter(|_| decode.runs_ahead)
+            && draft.supports(session.tokens())
+        {
+            decode.speculate(session, draft.draft_always)?;
+            decode.draft = Some(draft);
         }
         if !decode.done {
             // The first step's time includes the prompt: it counts only if no batch size is known
@@ -250,12 +276,27 @@ impl<'a> DecodeLoop<'a> {
         Ok(decode)
     }
 
+    /// Enables steps with drafts, in each step if `always`.
+    fn speculate(&mut self, session: &Session, always: bool) -> Result<()> {
+        let tokens = session.buffer(Slot::Tokens)?;
+        let counts = u64::from(TOKEN_RING_LEN + 2) * 4;
+        session.gpu().write(tokens, counts, &[0; 8]);
+        self.speculation = Some(SpeculationController::new(always));
+        self.batch_size = 1;
+        Ok(())
+    }
+
+    /// Whether drafts are looked up, so that plain steps must append to the history.
+    fn looks_up(&self) -> bool {
+        self.speculation.is_some() && self.draft.is_none()
+    }
+
     /// Writes the host input, then samples a token from the last logits and reads it back.
     fn sample(&mut self, session: &Session, is_representative: bool) -> Result<()> {
         self.write_own_mask(session)?;
-        let sampling = match self.speculation {
-            Some(_) => session.append_history_step()?,
-            None => session.sampling_step(&self.pipeline)?,
+        let sampling = match self.looks_up() {
+            true => session.append_history_step()?,
+            false => session.sampling_step(&self.pipeline)?,
         };
         session.gpu().submit(&[sampling.recorded()])?;
         self.forward_submitted = false;
@@ -263,6 +304,7 @@ impl<'a> DecodeLoop<'a> {
             steps: 1,
             kind: BatchKind::Plain,
             is_representative,
+            proposals: 0,
         };
         self.read(session, batch)
     }
@@ -369,25 +411,25 @@ impl<'a> DecodeLoop<'a> {
         if most == 0 {
             return Ok(false);
         }
+        let proposals = self.proposals(session, most).await;
+        if proposals.is_some() && !self.is_draft_current {
+            // The draft model starts behind the last token, which the host does not know yet.
+            if !self.in_flight.is_empty() {
+                return Ok(false);
+            }
+            self.catch_up(session).await?;
+        }
         let (steps, kind) = match &mut self.speculation {
+            // A step with proposals takes longer: it runs the draft model several times.
+            Some(pace) if proposals.is_some() => pace.next_batch(most.div_ceil(2)),
+            // The draft model cannot go on.
+            Some(pace) if self.draft.is_some() && pace.drafts_next() => (most, BatchKind::Plain),
             Some(pace) => pace.next_batch(most),
             None => (most, BatchKind::Plain),
         };
-        // The actual number of positions is known only at the end.
-        let run = |(steps, kind): (usize, BatchKind)| {
-            if kind == BatchKind::Plain {
-                steps
-            } else {
-                steps * DRAFT_ROWS as usize
-            }
-        };
-        let under_way: usize = self
-            .in_flight
-            .iter()
-            .map(|(_, batch)| run((batch.steps, batch.kind)))
-            .sum();
-        let far = (self.end + self.returned - self.first + under_way + run((steps, kind)))
-            .min(session.capacity());
+        let under_way = self.in_flight.iter().map(|(_, batch)| batch.positions());
+        let under_way: usize = under_way.sum::<usize>() + positions(steps, kind);
+        let far = (self.end + self.returned - self.first + under_way).min(session.capacity());
         if let Err(error) = session.reserve(far).await {
             // Return the results in flight first.
             return if self.in_flight.is_empty() {
@@ -397,19 +439,47 @@ impl<'a> DecodeLoop<'a> {
             };
         }
         session.mark_written(far);
-        match self.speculation {
-            Some(_) => session.submit_speculative(steps, kind != BatchKind::Plain, far)?,
-            None => session.submit_steps(steps, &self.pipeline, far)?,
+        self.is_draft_current &= kind != BatchKind::Plain;
+        match &self.draft {
+            Some(draft) if kind != BatchKind::Plain => draft.submit(session, steps, far)?,
+            None if self.speculation.is_some() => {
+                session.submit_speculative(steps, kind != BatchKind::Plain, far)?;
+            }
+            _ => session.submit_steps(steps, &self.pipeline, far)?,
         }
-        self.read(
-            session,
-            InFlightBatch {
-                steps,
-                kind,
-                is_representative: steps == most,
-            },
-        )?;
+        let batch = InFlightBatch {
+            steps,
+            kind,
+            is_representative: steps == most && proposals.is_none(),
+            proposals: proposals.unwrap_or(0),
+        };
+        self.read(session, batch)?;
         Ok(true)
+    }
+
+    /// Returns how many tokens the draft model proposes in each step of the next batch of up to
+    /// `most` steps; `None` for a batch without it.
+    async fn proposals(&mut self, session: &Session, most: usize) -> Option<usize> {
+        let pace = self.speculation.as_ref()?;
+        let draft = self.draft.as_mut().filter(|_| pace.drafts_next())?;
+        let under_way = self.in_flight.iter().map(|(_, batch)| batch.positions());
+        let under_way: usize = under_way.sum::<usize>() + most * DRAFT_ROWS as usize;
+        let far = self.end + self.returned - self.first + under_way;
+        // Without room for it, steps go on without the draft model.
+        let has_room = draft.reserve(far.min(session.capacity())).await;
+        has_room.unwrap_or(false).then(|| draft.length.get())
+    }
+
+    /// Runs the tokens that the draft model lacks.
+    async fn catch_up(&mut self, session: &Session) -> Result<()> {
+        if let Some(draft) = &mut self.draft {
+            let all = [session.tokens(), &self.sampled].concat();
+            draft.catch_up(session, &all, self.returned).await?;
+            self.is_draft_current = true;
+            // The time of the next batch does not include it.
+            self.last_ms = now_ms();
+        }
+        Ok(())
     }
 
     /// Processes the readback of a completed batch.
@@ -432,13 +502,21 @@ impl<'a> DecodeLoop<'a> {
         self.stopped = words[TOKEN_RING_LEN as usize + 1] != 0;
         self.done = self.stopped || count >= self.budget;
         if let Some(pace) = &mut self.speculation {
-            (self.drafted, self.accepted) = (
-                words[TOKEN_RING_LEN as usize + 2] as usize,
-                words[TOKEN_RING_LEN as usize + 3] as usize,
-            );
+            let drafted = words[TOKEN_RING_LEN as usize + 2] as usize;
+            let accepted = words[TOKEN_RING_LEN as usize + 3] as usize;
             if self.returned > self.first {
                 pace.record_batch(batch.kind, batch.steps, tokens.len(), took);
             }
+            if let Some(draft) = self.draft.as_mut().filter(|_| batch.proposals > 0) {
+                draft.follow(self.end + count - self.first);
+                let length = &mut draft.length;
+                let new = (drafted - self.drafted, accepted - self.accepted);
+                length.record(batch.proposals, new.0, new.1);
+                if let Some(cost) = pace.step_cost() {
+                    length.record_cost(batch.proposals, cost);
+                }
+            }
+            (self.drafted, self.accepted) = (drafted, accepted);
         }
         self.returned = count;
         self.sampled.extend_from_slice(&tokens);
@@ -550,6 +628,9 @@ impl<'a> DecodeLoop<'a> {
             false => session.kv_capacity().min(before + run.len() + beyond),
         };
         session.add_generated(run, self.written_until.max(written));
+        if let Some(draft) = self.draft {
+            draft.settle(session.tokens());
+        }
         Ok(())
     }
 }

@@ -5,9 +5,10 @@ use super::planned_graph::{PlannedGraph, StepPlan};
 use super::program_key::{ContextClass, ProgramKey, ProgramStep, PromptClass};
 use crate::device::Caps;
 use crate::ir::{Graph, WeightKind};
+use crate::kernels::Launch;
 use crate::kernels::kv_splits::{DecodeTiling, SHORT_CONTEXT};
 use crate::kernels::sample::{
-    AdvanceBuffers, DRAFT_ROWS, accept, advance_rows, argmax_rows, draft, slices,
+    AdvanceBuffers, DRAFT_BEGIN_ROWS, DRAFT_ROWS, accept, advance_rows, argmax_rows, draft, slices,
 };
 use crate::kernels::subgroup_matrix::MatrixTiling;
 use crate::plan::{Fusions, Plan, Slot, StepKind, add_prefetch_routers, fuse};
@@ -71,6 +72,8 @@ impl DecoderSteps {
             ProgramStep::Prefill(PromptClass::Medium) => prefill(MatrixTiling::TALL_TILE_ROWS),
             ProgramStep::Prefill(PromptClass::Short) => prefill(MatrixTiling::short_rows(caps)),
             ProgramStep::Verify => verify(planned, caps),
+            ProgramStep::VerifyProposed => verify_rows(planned, caps),
+            ProgramStep::DraftBegin => draft_begin(planned, caps),
             ProgramStep::DecodeBatch { rows } => batch(planned, caps, rows),
             ProgramStep::GreedyRows { .. } => Ok(greedy_rows(planned)),
             ProgramStep::Greedy => greedy(planned, caps, None),
@@ -116,21 +119,27 @@ fn greedy_rows(planned: &PlannedGraph) -> StepPlan {
     StepPlan::without_weights(Plan::sampling(vec![argmax, advance_rows(advance, None)]))
 }
 
-/// Runs the last token with drafts, which the GPU looks up before and accepts after.
-fn verify(planned: &PlannedGraph, caps: &Caps) -> Result<StepPlan> {
+/// Runs the last token with drafts.
+fn verify_rows(planned: &PlannedGraph, caps: &Caps) -> Result<StepPlan> {
     let graph = fuse::few_rows(planned.graph.clone(), planned.fusions);
     let rows = StepKind::Decode(DRAFT_ROWS as usize);
-    let mut step = planned.plan(caps, &graph, rows, planned.capacity)?;
-    let vocabulary = step.plan.output_cols as u32;
-    let launches = &mut step.plan.launches;
-    launches.insert(0, draft(Slot::History, Slot::CURSOR, Slot::Ids));
-    launches.push(argmax_rows(
-        Slot::Output,
-        Slot::ArgmaxPartials,
-        vocabulary,
-        Slot::CURSOR,
-    ));
-    launches.push(accept(AdvanceBuffers {
+    planned.plan(caps, &graph, rows, planned.capacity)
+}
+
+/// Runs the last two tokens of a draft model, for the logits of the last.
+fn draft_begin(planned: &PlannedGraph, caps: &Caps) -> Result<StepPlan> {
+    let graph = fuse::few_rows_to_last(planned.graph.clone(), planned.fusions);
+    let rows = StepKind::Decode(DRAFT_BEGIN_ROWS);
+    planned.plan(caps, &graph, rows, planned.capacity)
+}
+
+/// Finds the largest logits of the rows of a step with drafts and accepts them; see [`accept`].
+pub fn accept_greedily(
+    vocabulary: u32,
+    history: Option<Slot>,
+    forced: Option<u32>,
+) -> [Launch<Slot>; 2] {
+    let buffers = AdvanceBuffers {
         candidates: Slot::ArgmaxPartials,
         slices: slices(vocabulary),
         stops: Slot::Stops,
@@ -140,8 +149,21 @@ fn verify(planned: &PlannedGraph, caps: &Caps) -> Result<StepPlan> {
         tokens: Slot::Tokens,
         ring: TOKEN_RING_LEN,
         counts: None,
-        history: Some(Slot::History),
+        history,
         vocabulary: None,
-    }));
+    };
+    [
+        argmax_rows(Slot::Output, Slot::ArgmaxPartials, vocabulary, Slot::CURSOR),
+        accept(buffers, forced),
+    ]
+}
+
+/// Runs the last token with drafts, which the GPU looks up before and accepts after.
+fn verify(planned: &PlannedGraph, caps: &Caps) -> Result<StepPlan> {
+    let mut step = verify_rows(planned, caps)?;
+    let vocabulary = step.plan.output_cols as u32;
+    let launches = &mut step.plan.launches;
+    launches.insert(0, draft(Slot::History, Slot::CURSOR, Slot::Ids));
+    launches.extend(accept_greedily(vocabulary, Some(Slot::History), None));
     Ok(step)
 }

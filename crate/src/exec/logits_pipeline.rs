@@ -4,9 +4,9 @@
 use crate::Result;
 use crate::kernels::sample::{
     AdvanceBuffers, CANDIDATE_SLOT_WORDS, CandidateSlots, DRAFT_ROWS, LogitBuffers,
-    MAX_CANDIDATE_TOP_K, MAX_VOCABULARY, SETTINGS_BYTES, SampleKernels, advance, advance_rows,
-    argmax, bias, list_candidates, mask_words, needs_adjust, runs_on_gpu, settings, slices,
-    work_bytes,
+    MAX_CANDIDATE_TOP_K, MAX_VOCABULARY, SETTINGS_BYTES, SampleKernels, SampledRow, advance,
+    advance_drafted, advance_rows, argmax, bias, list_candidates, mask_words, needs_adjust,
+    runs_on_gpu, settings, slices, work_bytes,
 };
 use crate::plan::{Plan, Slot};
 use crate::sample::{Sampler, SamplingParams};
@@ -238,29 +238,39 @@ impl LogitsPipeline {
         history: Option<Slot>,
         dispatch_is_expensive: bool,
     ) -> Result<Plan> {
-        self.plan_for(vocabulary, None, history, dispatch_is_expensive)
+        self.plan_for(
+            vocabulary,
+            SampledRow::Single,
+            history,
+            dispatch_is_expensive,
+        )
     }
 
     /// Plans its kernels for one row of a batched step, with buffers of its own except the logits,
-    /// the row table, and the ids and tokens of all rows.
-    pub fn plan_row(&self, vocabulary: u32, row: u32) -> Result<Plan> {
-        self.plan_for(vocabulary, Some(row), None, false)
+    /// the row table, and the ids and tokens of all rows; or for one row of a step with drafts,
+    /// with the buffers of its sequence.
+    pub fn plan_row(&self, vocabulary: u32, row: SampledRow) -> Result<Plan> {
+        self.plan_for(vocabulary, row, None, false)
     }
 
     fn plan_for(
         &self,
         vocabulary: u32,
-        row: Option<u32>,
+        row: SampledRow,
         history: Option<Slot>,
         dispatch_is_expensive: bool,
     ) -> Result<Plan> {
         let penalties = self.has(LogitsStage::Penalties);
         let adjusts = self.adjusts_logits();
+        let index = match row {
+            SampledRow::Single => 0,
+            SampledRow::Batched(row) | SampledRow::Drafted(row) => row,
+        };
         let kernels = SampleKernels {
             label: "draw".into(),
             vocabulary,
             logits: Slot::Output,
-            offset: row.map_or(0, |row| row * vocabulary.next_multiple_of(4)),
+            offset: index * vocabulary.next_multiple_of(4),
             row,
             sampling: Slot::Sampling,
             work: Slot::SamplerScratch,
@@ -291,10 +301,9 @@ impl LogitsPipeline {
             state: Slot::CURSOR,
             ids: Slot::Ids,
             tokens: Slot::Tokens,
-            ring: if row.is_some() {
-                ROW_RING_LEN
-            } else {
-                TOKEN_RING_LEN
+            ring: match row {
+                SampledRow::Batched(_) => ROW_RING_LEN,
+                SampledRow::Single | SampledRow::Drafted(_) => TOKEN_RING_LEN,
             },
             // The sample stage counts its token itself.
             counts: (penalties && self.has(LogitsStage::Argmax)).then_some(Slot::Counts),
@@ -325,8 +334,9 @@ impl LogitsPipeline {
                     advancing.slices = slices(vocabulary);
                 }
                 LogitsStage::Advance => launches.push(match row {
-                    Some(_) => advance_rows(advancing.clone(), row),
-                    None => advance(advancing.clone()),
+                    SampledRow::Single => advance(advancing.clone()),
+                    SampledRow::Batched(row) => advance_rows(advancing.clone(), Some(row)),
+                    SampledRow::Drafted(row) => advance_drafted(advancing.clone(), row),
                 }),
             }
         }

@@ -6,6 +6,7 @@ mod batch;
 mod checkpoint;
 mod decode;
 mod decoder_steps;
+mod draft_length;
 mod encoder;
 mod files;
 mod graph_runner;
@@ -61,8 +62,8 @@ pub use row_runner::{RowRunner, flatten_convolutions};
 pub use run_ahead::RunAhead;
 pub use scheduler::{BatchMember, BatchOutput, Scheduler, SharedSequence};
 pub use session::{
-    HostOverhead, KernelShare, MEASURE_OPTIONS, MeasureOptions, Measurement, Profile, PromptLookup,
-    ReadPart, Session, TracedValue, WritePart,
+    DraftSession, HostOverhead, KernelShare, MEASURE_OPTIONS, MeasureOptions, Measurement, Profile,
+    PromptLookup, ReadPart, Session, TracedValue, WritePart,
 };
 pub use soft_tokens::{SoftEmbeddings, SoftTokenCache, SoftTokenLayout};
 pub use step::{StepTimes, strip_padding};

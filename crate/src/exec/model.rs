@@ -45,6 +45,18 @@ pub struct MemoryUse {
     pub activations: u64,
 }
 
+impl std::ops::Add for MemoryUse {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            weights: self.weights + other.weights,
+            kv: self.kv + other.kv,
+            activations: self.activations + other.activations,
+        }
+    }
+}
+
 /// Share of tokens kept of those sampled ahead of a constraint, before the first generation.
 pub(super) const FIRST_KEPT: f64 = 0.8;
 
@@ -118,7 +130,8 @@ impl Model {
         files: ModelFiles,
         options: RunOptions,
     ) -> Result<Rc<Self>> {
-        Self::load_concurrently(gpu, source, files, options, Box::pin(async { Ok(()) })).await
+        let nothing = Box::pin(async { Ok(()) });
+        Self::load_concurrently(gpu.into(), source, files, options, nothing).await
     }
 
     /// Runs [`Self::load_files`] and, concurrently, `meanwhile`, which starts once kernels compile
@@ -127,7 +140,7 @@ impl Model {
     /// # Errors
     /// Errors of the source, the configuration, the checkpoint, the device or `meanwhile`.
     pub async fn load_concurrently(
-        gpu: Gpu,
+        gpu: Rc<Gpu>,
         source: &Source,
         mut files: ModelFiles,
         mut options: RunOptions,
@@ -187,7 +200,7 @@ impl Model {
         load.peak_bytes = load.peak_bytes.max(peak);
         load.total_ms = whole.lap();
         Ok(Rc::new(Self {
-            gpu: Rc::new(gpu),
+            gpu,
             mrope_sections: mrope_sections(&config),
             image_mask: image_mask(&config),
             config,

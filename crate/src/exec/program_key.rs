@@ -1,6 +1,6 @@
 //! Keys of a runner's programs.
 
-use crate::kernels::sample::DRAFT_ROWS;
+use crate::kernels::sample::{DRAFT_BEGIN_ROWS, DRAFT_ROWS};
 
 /// Names a program of a runner: the step that it runs and the overlay whose weights it reads first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +24,10 @@ pub enum ProgramStep {
     Prefill(PromptClass),
     /// The last token with drafts of its continuation: from draft tokens to accepted tokens.
     Verify,
+    /// The last token with tokens that a draft model proposes: their logits.
+    VerifyProposed,
+    /// The last two tokens, in a draft model: the logits of the last.
+    DraftBegin,
     /// The next token of each of several sequences.
     DecodeBatch {
         /// Maximum sequences.
@@ -82,6 +86,10 @@ impl ProgramKey {
     pub const PREFILL_SHORT: Self = Self::of(ProgramStep::Prefill(PromptClass::Short));
     /// Verification of drafts.
     pub const VERIFY: Self = Self::of(ProgramStep::Verify);
+    /// Logits of tokens that a draft model proposes.
+    pub const VERIFY_PROPOSED: Self = Self::of(ProgramStep::VerifyProposed);
+    /// First step of a draft model.
+    pub const DRAFT_BEGIN: Self = Self::of(ProgramStep::DraftBegin);
     /// Greedy sampling.
     pub const GREEDY: Self = Self::of(ProgramStep::Greedy);
     /// Greedy sampling with a lookup history.
@@ -123,7 +131,8 @@ impl ProgramKey {
             ProgramStep::Decode(_) => "decode",
             ProgramStep::Prefill(PromptClass::Short) => "short prefill",
             ProgramStep::Prefill(_) => "prefill",
-            ProgramStep::Verify => "drafts",
+            ProgramStep::Verify | ProgramStep::VerifyProposed => "drafts",
+            ProgramStep::DraftBegin => "draft",
             ProgramStep::DecodeBatch { .. } => "batched decode",
             ProgramStep::GreedyRows { .. } => "sample rows",
             ProgramStep::Greedy | ProgramStep::AppendHistory => "sample",
@@ -134,7 +143,8 @@ impl ProgramKey {
     /// Rows of the grids that a step of a sequence records.
     pub fn recorded_rows(self) -> usize {
         match self.step {
-            ProgramStep::Verify => DRAFT_ROWS as usize,
+            ProgramStep::Verify | ProgramStep::VerifyProposed => DRAFT_ROWS as usize,
+            ProgramStep::DraftBegin => DRAFT_BEGIN_ROWS,
             ProgramStep::DecodeBatch { rows } | ProgramStep::GreedyRows { rows } => rows,
             _ => 1,
         }
@@ -143,7 +153,7 @@ impl ProgramKey {
     /// Whether it has an output buffer of its own. The others write to the session's.
     pub fn has_output(self) -> bool {
         match self.step {
-            ProgramStep::Verify => true,
+            ProgramStep::Verify | ProgramStep::VerifyProposed => true,
             ProgramStep::Rows { has_output, .. } => has_output,
             _ => false,
         }
@@ -153,7 +163,11 @@ impl ProgramKey {
     pub fn uses_states(self) -> bool {
         matches!(
             self.step,
-            ProgramStep::Decode(_) | ProgramStep::Prefill(_) | ProgramStep::Verify
+            ProgramStep::Decode(_)
+                | ProgramStep::Prefill(_)
+                | ProgramStep::Verify
+                | ProgramStep::VerifyProposed
+                | ProgramStep::DraftBegin
         )
     }
 

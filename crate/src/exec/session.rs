@@ -3,6 +3,7 @@
 
 mod all_rows;
 mod batch;
+mod draft;
 mod growth;
 mod measure;
 mod rollback;
@@ -13,6 +14,7 @@ mod speculation;
 mod submit;
 mod trace;
 
+pub use draft::DraftSession;
 pub use measure::{
     HostOverhead, KernelShare, MEASURE_OPTIONS, MeasureOptions, Measurement, Profile,
 };

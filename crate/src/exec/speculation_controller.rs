@@ -106,6 +106,20 @@ impl SpeculationController {
         }
     }
 
+    /// Whether the next batch has drafts.
+    pub fn drafts_next(&self) -> bool {
+        match self.mode {
+            ControllerMode::Drafting => true,
+            ControllerMode::Trial(left) => left > 0,
+            ControllerMode::Plain(_) => false,
+        }
+    }
+
+    /// The time of a step with drafts, in plain steps.
+    pub fn step_cost(&self) -> Option<f64> {
+        Some(self.drafting_ms? / self.plain_ms.filter(|ms| *ms > 0.0)?)
+    }
+
     /// Returns how many steps to submit next (at most `most`) and their kind.
     pub fn next_batch(&mut self, most: usize) -> (usize, BatchKind) {
         match &mut self.mode {

@@ -161,6 +161,41 @@ impl Progress {
         }))
     }
 
+    /// Creates the progress of two loads, one after the other, which report as one. The first has
+    /// `share` of the whole.
+    pub fn in_sequence(
+        callback: impl FnMut(&ProgressEvent) + 'static,
+        share: f64,
+    ) -> [Progress; 2] {
+        let callback = Rc::new(RefCell::new(callback));
+        let before = Rc::new(Cell::new(0));
+        let (both, first) = (callback.clone(), before.clone());
+        let first = Progress::new(move |event| match event.phase {
+            // The second load has not begun.
+            Phase::Ready => first.set(event.total),
+            _ => (both.borrow_mut())(&ProgressEvent {
+                progress: share * event.progress,
+                ..event.clone()
+            }),
+        });
+        let second = Progress::new(move |event| {
+            let counts_bytes = matches!(event.phase, Phase::Weights | Phase::Ready);
+            let before = before.get();
+            (callback.borrow_mut())(&ProgressEvent {
+                // Small files are read before its weights.
+                phase: match event.phase {
+                    Phase::Config | Phase::Tokenizer => Phase::Weights,
+                    phase => phase,
+                },
+                loaded: before + if counts_bytes { event.loaded } else { 0 },
+                total: before + if counts_bytes { event.total } else { 0 },
+                progress: share + (1.0 - share) * event.progress,
+                ..event.clone()
+            });
+        });
+        [first, second]
+    }
+
     /// Creates a progress without a callback.
     pub fn silent() -> Progress {
         Progress::new(|_| ())

@@ -119,8 +119,18 @@ pub fn advance_rows<B: Clone>(a: AdvanceBuffers<B>, row: Option<u32>) -> Launch<
         .set("ring", a.ring)
 }
 
+/// Selects the token of one row of a step with drafts, if the drafts before it were accepted; see
+/// [`accept`]. Rows are selected in order.
+pub fn advance_drafted<B: Clone>(a: AdvanceBuffers<B>, row: u32) -> Launch<B> {
+    let mut launch = advance(a).set("row", row);
+    launch.variant = launch.variant.flag("DRAFTS");
+    launch
+}
+
 /// Maximum rows of a step with drafts: the last token and seven draft tokens.
 pub const DRAFT_ROWS: u32 = 8;
+/// Rows of a draft model's first step, as in shaders/sample/draft_begin.wgsl.
+pub const DRAFT_BEGIN_ROWS: usize = 2;
 /// Maximum and minimum length of the token suffix that prompt lookup matches.
 pub const SUFFIX_LENGTHS: (u32, u32) = (4, 2);
 
@@ -140,23 +150,68 @@ pub fn draft<B: Clone>(history: B, state: B, ids: B) -> Launch<B> {
     .set("most", DRAFT_ROWS - 1)
 }
 
+/// State and buffers of one side of a [`draft_begin`] or [`draft_rows`].
+#[derive(Debug, Clone)]
+pub struct DraftSide<B> {
+    /// Step state.
+    pub state: B,
+    /// Ring of sampled tokens, as long as the other side's.
+    pub tokens: B,
+    /// Input ids.
+    pub ids: B,
+    /// Size of the vocabulary, as counted by the logits.
+    pub vocabulary: u32,
+}
+
+/// Places a draft model behind the last token of its target, with that token and the one before
+/// as input.
+pub fn draft_begin<B: Clone>(target: DraftSide<B>, draft: DraftSide<B>, ring: u32) -> Launch<B> {
+    let variant = Variant::new(Kernel::DraftBegin);
+    Launch::new("draft begin", variant, GridSpec::Fixed { units: 1 })
+        .bind("state", target.state)
+        .bind("tokens", target.tokens)
+        .bind("draft", draft.state)
+        .bind("ids", draft.ids)
+        .set("ring", ring)
+        .set("vocab", draft.vocabulary)
+}
+
+/// Takes what a draft model has sampled since [`draft_begin`] as the target's rows after its last
+/// token.
+pub fn draft_rows<B: Clone>(target: DraftSide<B>, draft: DraftSide<B>, ring: u32) -> Launch<B> {
+    let variant = Variant::new(Kernel::DraftRows);
+    Launch::new("draft rows", variant, GridSpec::Fixed { units: 1 })
+        .bind("draft", draft.state)
+        .bind("proposed", draft.tokens)
+        .bind("state", target.state)
+        .bind("ids", target.ids)
+        .set("ring", ring)
+        .set("vocab", target.vocabulary)
+        .set("most", DRAFT_ROWS - 1)
+}
+
 /// Accepts the tokens of a step with drafted rows and advances the state. `candidates` has the
-/// slices of [`DRAFT_ROWS`] rows; `tokens` has four words after the ring.
-pub fn accept<B: Clone>(a: AdvanceBuffers<B>) -> Launch<B> {
-    Launch::new(
-        "accept",
-        Variant::new(Kernel::Accept),
-        GridSpec::Fixed { units: 1 },
-    )
-    .bind("candidates", a.candidates)
-    .bind("stops", a.stops)
-    .bind("state", a.state)
-    .bind("ids", a.ids)
-    .bind("tokens", a.tokens)
-    .bind_opt("history", a.history)
-    .set("slices", a.slices)
-    .set("stops", a.stop_count)
-    .set("ring", a.ring)
+/// slices of [`DRAFT_ROWS`] rows; `tokens` has four words after the ring. `forced` accepts drafts
+/// at random with a chance in 2^32, whatever the logits say: for measurements.
+pub fn accept<B: Clone>(a: AdvanceBuffers<B>, forced: Option<u32>) -> Launch<B> {
+    let variant = Variant::new(Kernel::Accept)
+        .flag_if("HISTORY", a.history.is_some())
+        .flag_if("FORCED", forced.is_some());
+    let launch = Launch::new("accept", variant, GridSpec::Fixed { units: 1 });
+    let launch = match forced {
+        Some(chance) => launch.set("chance", chance),
+        None => launch,
+    };
+    launch
+        .bind("candidates", a.candidates)
+        .bind("stops", a.stops)
+        .bind("state", a.state)
+        .bind("ids", a.ids)
+        .bind("tokens", a.tokens)
+        .bind_opt("history", a.history)
+        .set("slices", a.slices)
+        .set("stops", a.stop_count)
+        .set("ring", a.ring)
 }
 
 /// Maximum vocabulary: sampling divides it into 1024 blocks of 1024 tokens.
@@ -200,10 +255,21 @@ pub struct SampleKernels<B> {
     pub mask: Option<B>,
     /// The logits after bias, penalties and mask; written and read with `adjust` or `mask` only.
     pub adjusted: B,
-    /// The row of a batched step that `state` describes.
-    pub row: Option<u32>,
+    /// The row of the step that `logits` at `offset` belongs to.
+    pub row: SampledRow,
     /// Takes the most likely tokens of each step, if the settings are those of [`list_candidates`].
     pub candidates: Option<CandidateSlots<B>>,
+}
+
+/// Which row of a step is sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SampledRow {
+    /// The only one.
+    Single,
+    /// One of a batched step, with the state of its sequence.
+    Batched(u32),
+    /// One of a step with drafts, if the drafts before it were accepted.
+    Drafted(u32),
 }
 
 /// Slots for the most likely tokens of the last steps.
@@ -255,8 +321,10 @@ impl<B: Clone> SampleKernels<B> {
             .after_adjustment("pick", Kernel::SampleSelect, 1)
             .bind("state", self.state.clone());
         let mut pick = pick.bind("picked", self.sampled.clone());
-        if let Some(row) = self.row {
-            pick.variant = pick.variant.flag("BATCH");
+        if let SampledRow::Batched(row) | SampledRow::Drafted(row) = self.row {
+            let is_batched = matches!(self.row, SampledRow::Batched(_));
+            let flag = if is_batched { "BATCH" } else { "DRAFTS" };
+            pick.variant = pick.variant.flag(flag);
             pick = pick.set("row", row);
         }
         if let Some(adjust) = &self.adjust {

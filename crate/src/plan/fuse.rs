@@ -76,8 +76,13 @@ pub fn common(graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> Weight
 /// Applies the fusions for few rows, all of which are outputs; a single row needs no last-row copy.
 /// `hidden` is not an output if its norm is fused.
 pub fn few_rows(graph: Graph, fusions: Fusions) -> Graph {
+    few_rows_to_last(all_rows(graph), fusions)
+}
+
+/// Applies the fusions for few rows, of which the last is the output.
+pub fn few_rows_to_last(graph: Graph, fusions: Fusions) -> Graph {
     // External rows occur in prompts only.
-    let graph = replace_by_views(all_rows(graph), |op| matches!(op, Op::AddSoftTokens(_)));
+    let graph = replace_by_views(graph, |op| matches!(op, Op::AddSoftTokens(_)));
     if !fusions.norm {
         return graph;
     }

@@ -36,6 +36,12 @@ pub enum Slot {
     Cursor(Dim),
     /// Ring of sampled tokens.
     Tokens,
+    /// Ids, state and sampled tokens of the draft model, in launches that read both models'.
+    DraftIds,
+    /// As [`Slot::DraftIds`].
+    DraftState,
+    /// As [`Slot::DraftIds`].
+    DraftTokens,
     /// All tokens of the sequence by position.
     History,
     /// Tokens that end a generation.

@@ -1,6 +1,7 @@
 //! A text-generation model with its tokenizer, chat template and generation defaults.
 
 mod adapters;
+mod draft;
 mod generate;
 mod pool;
 mod thought;
@@ -27,6 +28,7 @@ use crate::sample::GenerationConfig;
 use crate::text::{ChatInput, EncodeOptions, Tokenizer, eos_token_ids};
 use crate::{Error, Result};
 use adapters::Adapters;
+use draft::{ChatDraft, LoadedDraft};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -109,6 +111,8 @@ pub struct ChatModel {
     pub(super) scheduler: Scheduler,
     /// Adapters by name.
     adapters: Adapters,
+    /// Proposes tokens, set by [`Self::load_draft`].
+    draft: ChatDraft,
     /// Whether the session holds tokens of no conversation, so that the next answer must clear it.
     pub(super) needs_reset: bool,
     /// Image and video input, set by [`Self::open_eyes`].
@@ -125,6 +129,7 @@ struct ChatParts {
     eos: Rc<[u32]>,
     scheduler: Scheduler,
     adapters: Adapters,
+    draft: Option<LoadedDraft>,
     vision: Option<Rc<VisionPipeline>>,
 }
 
@@ -139,6 +144,7 @@ impl ChatParts {
             eos: chat.eos.clone(),
             scheduler: chat.scheduler.clone(),
             adapters: chat.adapters.clone(),
+            draft: chat.draft.loaded().cloned(),
             vision: chat.vision.clone(),
         }
     }
@@ -162,6 +168,7 @@ impl ChatParts {
             eos: self.eos.clone(),
             scheduler: self.scheduler.clone(),
             adapters: self.adapters.clone(),
+            draft: ChatDraft::of_model(self.draft.clone()),
             needs_reset: false,
             vision: self.vision.clone(),
         }
@@ -189,7 +196,10 @@ impl ServesTask for ChatModel {
 
     fn info(&self) -> Value {
         let model = self.session.model();
-        let mut info = model_info(model, &self.origin, Task::Generate, model.bytes());
+        let draft = self.draft.loaded();
+        let bytes = draft.map_or(model.bytes(), |draft| model.bytes() + draft.model.bytes());
+        let mut info = model_info(model, &self.origin, Task::Generate, bytes);
+        info["draft"] = json!(draft.map(|draft| &*draft.name));
         info["bytes"]["kvMax"] = json!(model.state_bytes(model.capacity()));
         info["tuning"] = json!(model.tuning);
         info["hasChatTemplate"] = json!(self.text.has_template());
@@ -289,7 +299,7 @@ impl ChatModel {
             model,
             text,
             mut origin,
-        } = LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
+        } = LoadedLanguageModel::load(gpu.into(), source, name, files, texts, options).await?;
         let mut eos = text
             .tokenizer
             .as_ref()
@@ -328,6 +338,7 @@ impl ChatModel {
             eos: eos.into(),
             scheduler: Scheduler::default(),
             adapters: Adapters::default(),
+            draft: ChatDraft::default(),
             needs_reset: false,
             vision: None,
         })

@@ -40,7 +40,7 @@ impl LoadedLanguageModel {
     /// # Errors
     /// Errors of the files, the configuration or the device.
     pub async fn load(
-        gpu: Gpu,
+        gpu: Rc<Gpu>,
         source: &Source,
         name: &str,
         files: ModelFiles,

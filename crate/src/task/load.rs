@@ -11,12 +11,13 @@ use super::speak::SpeechSynthesizer;
 use super::text_pipeline::TextPipeline;
 use super::transcribe::Transcriber;
 use super::vision::VisionPipeline;
-use crate::Result;
 use crate::exec::{ModelFiles, RunOptions};
 use crate::format::gguf::Gguf;
 use crate::gpu::Gpu;
 use crate::hub::{Phase, Source};
+use crate::{Error, Result};
 use serde_json::Value;
+use std::future::ready;
 use std::rc::Rc;
 
 macro_rules! task_models {
@@ -179,6 +180,31 @@ impl TaskModel {
             options,
         };
         load_model(task, request).await
+    }
+
+    /// Loads a draft model for a text-generation model: see [`ChatModel::load_draft`].
+    ///
+    /// # Errors
+    /// As [`ChatModel::load_draft`]; `Request` for a model of another task.
+    pub fn load_draft<'a>(
+        &'a mut self,
+        source: &'a Source,
+        name: &'a str,
+        options: RunOptions,
+    ) -> LoadFuture<'a, ()> {
+        match self {
+            Self::Generate(chat) => Box::pin(chat.load_draft(source, name, options)),
+            other => {
+                let model = other.task().spec().model;
+                let reason = format!(
+                    "it works with text-generation models, and this is {model}. Leave it out."
+                );
+                Box::pin(ready(Err(Error::Request {
+                    parameter: "draft".into(),
+                    reason,
+                })))
+            }
+        }
     }
 }
 

@@ -108,6 +108,9 @@ request_options! {
             .of(&[Api::Load]);
         /// The codec of a text-to-speech model: a repository or a folder's URL.
         codec: Option<String> = None => RequestOption::text().default("none").of(&[Api::Load]);
+        /// A smaller model of the same vocabulary that proposes tokens, which the model verifies in one
+        /// step: a repository or a folder's URL. The answer stays the same.
+        draft: Option<String> = None => RequestOption::text().default("none").of(&[Api::Load]);
         /// Refuses a model that is estimated not to fit the device's memory, before its weights are
         /// downloaded.
         must_fit: Option<bool> = None => RequestOption::boolean();

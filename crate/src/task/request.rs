@@ -28,6 +28,8 @@ pub enum SpeculationMode {
     Off,
     /// Drafts the tokens that followed an earlier occurrence of the last tokens.
     PromptLookup,
+    /// Drafts the tokens that the draft model proposes.
+    Draft,
 }
 
 request_options! {
@@ -88,10 +90,11 @@ request_options! {
         ignore_eos: bool = false => RequestOption::boolean()
             .default("false")
             .of(&[Api::Generate]);
-        /// `prompt-lookup` drafts tokens from repeated text and verifies them in one step, at temperature 0.
-        speculation: SpeculationMode = SpeculationMode::Off => RequestOption::one_of(&["off", "prompt-lookup"])
+        /// `draft` lets the draft model propose tokens, which are verified in one step. `prompt-lookup` looks
+        /// them up in repeated text, at temperature 0.
+        speculation: Option<SpeculationMode> = None => RequestOption::one_of(&["off", "prompt-lookup", "draft"])
             .alias("Speculation")
-            .default("off")
+            .default("`draft` with a draft model, else `off`")
             .of(&[Api::Generate, Api::Chat]);
         /// Name of an adapter that was loaded next to the model; empty for none.
         adapter: Option<String> = None => RequestOption::text()

@@ -3,8 +3,8 @@
 //! same tokens.
 
 use crate::exec::{
-    BatchMember, BatchOutput, DecodeLoop, DecodeParams, LogitsPipeline, PromptLookup, RunAhead,
-    SequenceParams, Session, SharedSequence,
+    BatchMember, BatchOutput, DecodeLoop, DecodeParams, DraftSession, LogitsPipeline, PromptLookup,
+    RunAhead, SequenceParams, Session, SharedSequence,
 };
 use crate::sample::{Sampler, TokenConstraint, TokenMask};
 use crate::{Error, Result};
@@ -62,6 +62,8 @@ pub(super) struct TokenLoop<'a> {
     lookup: Option<&'a [u32]>,
     /// The tokens that the answer probably repeats, to draft from too.
     prediction: &'a [u32],
+    /// Proposes tokens.
+    draft: Option<&'a mut DraftSession>,
     /// Length of the prompt.
     prompt: usize,
     /// The tokens so far.
@@ -95,6 +97,7 @@ impl<'a> TokenLoop<'a> {
             first_on_cpu: 0,
             lookup: None,
             prediction: &[],
+            draft: None,
             prompt,
             taken: Vec::new(),
             is_stale: false,
@@ -130,6 +133,12 @@ impl<'a> TokenLoop<'a> {
     pub fn drafting(mut self, prompt: Option<&'a [u32]>, prediction: &'a [u32]) -> Self {
         self.lookup = prompt;
         self.prediction = prediction;
+        self
+    }
+
+    /// Lets a draft model propose tokens.
+    pub fn proposing(mut self, draft: Option<&'a mut DraftSession>) -> Self {
+        self.draft = draft;
         self
     }
 
@@ -396,6 +405,7 @@ impl<'a> TokenLoop<'a> {
                 prediction: self.prediction,
                 draft_always: false,
             }),
+            draft: self.draft.as_deref_mut(),
         };
         let model = self.session.model().clone();
         let turns = model.turns().decoding();

@@ -10,7 +10,7 @@ mod vectors;
 use super::JsResult;
 use super::cache::delete_model;
 use super::options::{
-    SELECTED_FILES_NAME, hub_options, load_request, open_source, progress_callback,
+    SELECTED_FILES_NAME, hub_options, load_request, open_source, progress_reports,
 };
 use super::values::{from_js, property, string_property, to_js, to_plain_js};
 use crate::diag::verify_model;
@@ -188,33 +188,47 @@ impl Engine {
     }
 }
 
+/// Share of the model in the progress of a load with a draft model.
+const MODEL_SHARE: f64 = 0.85;
+
 async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let request = load_request(options)?;
     let device = request.device_options()?;
     let run = request.run_options()?;
     let task = request.task.as_deref().map(Task::from_name).transpose()?;
-    let progress = progress_callback(on_progress);
+    let report = progress_reports(on_progress);
+    let [progress, draft_progress] = match request.draft {
+        Some(_) => Progress::in_sequence(report, MODEL_SHARE),
+        None => [Progress::new(report), Progress::silent()],
+    };
     let open = async || open_source(options, progress.clone()).await;
-    let (mut loaded, source, codec) = Source::load(open, async |source| {
+    let (mut loaded, source, second) = Source::load(open, async |source| {
         let name = string_property(options, "model").unwrap_or_else(|| SELECTED_FILES_NAME.into());
         let gpu = Gpu::open(&device).await?;
-        let codec = match &request.codec {
-            Some(name) => {
-                let hub = HubOptions {
-                    revision: None,
-                    ..hub_options(&request)
-                };
-                let name = ModelRef::parse(name)?;
-                Some(Rc::new(
-                    Source::open(&name, &hub, source.abort().clone(), progress.clone()).await?,
-                ))
-            }
+        let open_second = async |name: &str, progress: &Progress| {
+            let hub = HubOptions {
+                revision: None,
+                ..hub_options(&request)
+            };
+            let name = ModelRef::parse(name)?;
+            let abort = source.abort().clone();
+            Source::open(&name, &hub, abort, progress.clone())
+                .await
+                .map(Rc::new)
+        };
+        let mut second = match &request.codec {
+            Some(name) => Some(open_second(name, &progress).await?),
             None => None,
         };
         let mut loaded =
-            TaskModel::load_with(gpu, source, codec.as_deref(), &name, task, run).await?;
+            TaskModel::load_with(gpu, source, second.as_deref(), &name, task, run).await?;
         loaded.enable_images(source.clone(), run).await?;
-        Ok((loaded, source.clone(), codec))
+        if let Some(name) = &request.draft {
+            let draft = open_second(name, &draft_progress).await?;
+            loaded.load_draft(&draft, name, run).await?;
+            second = Some(draft);
+        }
+        Ok((loaded, source.clone(), second))
     })
     .await?;
     let audio_input = RefCell::new(AudioInputState::new(options, &mut loaded)?);
@@ -234,7 +248,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         vision,
         info,
         source: source.name().to_string(),
-        persisted: cached_promise([Some(source.clone()), codec]),
+        persisted: cached_promise([Some(source.clone()), second]),
         files: source,
         model_slot: Rc::new(RefCell::new(model)),
         chats,

@@ -27,7 +27,12 @@ pub fn load_request(options: &JsValue) -> Result<LoadRequest> {
 
 /// Reports progress to a function of the page.
 pub fn progress_callback(callback: Function) -> Progress {
-    Progress::new(move |event: &ProgressEvent| {
+    Progress::new(progress_reports(callback))
+}
+
+/// Passes reports of progress to a function of the page.
+pub(super) fn progress_reports(callback: Function) -> impl FnMut(&ProgressEvent) + 'static {
+    move |event: &ProgressEvent| {
         let report = json!({
             "phase": event.phase.name(),
             "file": event.file,
@@ -41,7 +46,7 @@ pub fn progress_callback(callback: Function) -> Progress {
         });
         // An exception in the callback must not stop the load.
         let _ = callback.call1(&JsValue::NULL, &to_plain_js(&report));
-    })
+    }
 }
 
 /// The download options of a load. Its last file may be cached after it has ended.

@@ -1,6 +1,6 @@
 //! The `bench` command: options, and the model to measure, generated if needed.
 
-use super::{BenchSettings, LoadTimings, bench, checkpoint, load_line};
+use super::{BenchSettings, LoadTimings, bench, checkpoint, draft_lines, load_line};
 use crate::open::with_optional_model;
 use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
 use crate::out;
@@ -50,6 +50,23 @@ pub fn command(command: Command) -> Command {
                 "Tokens to generate in the warm-up run",
             )
             .default_value("16"),
+            value(
+                "draft",
+                "NAME",
+                "Also measure with a draft model: a shape with --shape, else a model",
+            ),
+            parsed(
+                "acceptance",
+                "SHARE",
+                value_parser!(f64),
+                "Accept proposals of the draft model at random with this chance, for random weights",
+            ),
+            parsed(
+                "draft-length",
+                "N",
+                value_parser!(usize),
+                "Tokens that the draft model proposes in every step, instead of as many as pay off",
+            ),
             flag(
                 "settled",
                 "First compile what an idle model compiles: kernels for short prompts",
@@ -90,6 +107,9 @@ pub async fn run(given: &CliArgs) -> Result<()> {
         prompts: given.values("prompt"),
         tokens: given.require("gen")?,
         sequences: given.values("sequences"),
+        draft: given.text("draft"),
+        acceptance: given.get("acceptance"),
+        draft_length: given.get("draft-length"),
         runs: given.require("reps")?,
         warm: given.require("warm")?,
         settled: given.is_set("settled"),
@@ -125,6 +145,21 @@ pub async fn run(given: &CliArgs) -> Result<()> {
         ms: start.elapsed().as_secs_f64() * 1e3,
         phases: phases.take(),
     };
+    let made_draft = match (&settings.draft, &settings.shape) {
+        (Some(draft), Some(_)) => {
+            let is_mlx = settings.stored == "mlx4";
+            Some(checkpoint::make_checkpoint(draft, is_mlx, false)?)
+        }
+        _ => None,
+    };
+    if let Some(draft) = &settings.draft {
+        let path = made_draft
+            .as_ref()
+            .map(|made| made.path().to_string_lossy());
+        let draft = path.as_deref().unwrap_or(draft);
+        given.load_draft(&mut loaded, draft).await?;
+        loaded.force_draft(settings.acceptance, settings.draft_length);
+    }
     let name = settings.shape.as_deref().unwrap_or(&name);
     let result = bench(&mut loaded, name, &load, &settings).await?;
     if loaded.session.gpu().caps().software {
@@ -133,6 +168,9 @@ pub async fn run(given: &CliArgs) -> Result<()> {
         );
     }
     eprintln!("{}", load_line(&result));
+    draft_lines(&result)
+        .iter()
+        .for_each(|line| eprintln!("{line}"));
     out::print_line(result);
     Ok(())
 }

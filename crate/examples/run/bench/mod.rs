@@ -33,6 +33,15 @@ pub struct BenchSettings {
     /// Numbers of sequences to decode in one step.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sequences: Vec<usize>,
+    /// The draft model to measure with too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft: Option<String>,
+    /// Chance that a proposal of the draft model is accepted, for random weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acceptance: Option<f64>,
+    /// Tokens that the draft model proposes in every step; by default as many as pay off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub draft_length: Option<usize>,
     /// Number of measured runs.
     pub runs: usize,
     /// Tokens to generate in the warm-up run.
@@ -64,9 +73,12 @@ async fn generate(
     prompt: usize,
     tokens: usize,
     seed: usize,
+    speculation: &str,
 ) -> Result<Value> {
     let ids = prompt_ids(prompt, loaded.session.vocab(), seed);
-    let request = json!({ "ids": ids, "maxTokens": tokens, "temperature": 0, "ignoreEos": true });
+    let request = json!({
+        "ids": ids, "maxTokens": tokens, "temperature": 0, "ignoreEos": true, "speculation": speculation,
+    });
     let request = GenerateRequest::from_json(&request.to_string()).map_err(error_text)?;
     let start = Instant::now();
     let mut first = None;
@@ -96,6 +108,8 @@ async fn generate(
         "decode_tps": (count.max(1) - 1) as f64 / (last - first).max(1e-6) * 1e3,
         "engine_prefill_ms": outcome.prefill_ms,
         "engine_decode_ms": outcome.decode_ms,
+        "drafted": outcome.drafted_tokens,
+        "accepted": outcome.accepted_tokens,
     }))
 }
 
@@ -232,7 +246,7 @@ pub fn load_line(result: &Value) -> String {
 /// Runs an unmeasured generation.
 async fn warm_up(loaded: &mut ChatModel, prompt: usize, settings: &BenchSettings) -> Result<()> {
     if settings.warm > 0 {
-        generate(loaded, prompt, settings.warm, 99).await?;
+        generate(loaded, prompt, settings.warm, 99, "off").await?;
     }
     Ok(())
 }
@@ -258,7 +272,8 @@ pub async fn bench(
 
     for round in 0..settings.runs {
         for prompt in &settings.prompts {
-            runs.push(generate(loaded, *prompt, settings.tokens, 100 * prompt + round).await?);
+            let seed = 100 * prompt + round;
+            runs.push(generate(loaded, *prompt, settings.tokens, seed, "off").await?);
         }
         if settings.profile {
             let options = MeasureOptions {
@@ -280,6 +295,12 @@ pub async fn bench(
             batches.push(summarize_batch(loaded, *count, *prompt, settings).await?);
         }
     }
+    let mut drafts = Vec::new();
+    if settings.draft.is_some() {
+        for prompt in &settings.prompts {
+            drafts.push(summarize_draft(loaded, *prompt, settings).await?);
+        }
+    }
     let (read_gbs, dispatch_us) = median_limits(&limits);
     let limits =
         (!limits.is_empty()).then(|| json!({ "readGbs": read_gbs, "dispatchUs": dispatch_us }));
@@ -293,7 +314,58 @@ pub async fn bench(
     if !batches.is_empty() {
         result["batches"] = json!(batches);
     }
+    if !drafts.is_empty() {
+        result["drafts"] = json!(drafts);
+    }
     Ok(result)
+}
+
+/// Measures decoding with the draft model and without, in turns after a warm-up.
+async fn summarize_draft(
+    loaded: &mut ChatModel,
+    prompt: usize,
+    settings: &BenchSettings,
+) -> Result<Value> {
+    let mut runs = [Vec::new(), Vec::new()];
+    for round in 0..=settings.runs {
+        for (speculation, runs) in ["off", "draft"].iter().zip(&mut runs) {
+            let seed = 100 * prompt + 1000 * round;
+            let run = generate(loaded, prompt, settings.tokens, seed, speculation).await?;
+            if round > 0 {
+                runs.push(run);
+            }
+        }
+    }
+    let [without, with] = &runs;
+    let rate = |runs: &[Value]| median_range(run_values(runs, prompt, "decode_tps"));
+    let total = |field: &str| run_values(with, prompt, field).iter().sum::<f64>();
+    Ok(json!({
+        "prompt": prompt, "tokens": settings.tokens, "decode_tps": rate(with).0,
+        "decode_tps_without": rate(without).0, "drafted": total("drafted"), "accepted": total("accepted"),
+        "gain": rate(with).1 / rate(without).1,
+    }))
+}
+
+/// A line for each prompt length that was measured with a draft model.
+pub fn draft_lines(result: &Value) -> Vec<String> {
+    let rows = result["drafts"].as_array().into_iter().flatten();
+    let line = |row: &Value| {
+        let of = |path: &str| {
+            row.pointer(path)
+                .and_then(Value::as_f64)
+                .unwrap_or(f64::NAN)
+        };
+        format!(
+            "prompt of {}: {:.1} tok/s without a draft model, {:.1} with ({:.2} times); {} of {} proposals accepted",
+            of("/prompt"),
+            of("/decode_tps_without/median"),
+            of("/decode_tps/median"),
+            of("/gain"),
+            of("/accepted"),
+            of("/drafted"),
+        )
+    };
+    rows.map(line).collect()
 }
 
 /// Decodes sequences of random prompts in one step; returns the tokens a second of all together.

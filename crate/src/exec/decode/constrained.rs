@@ -78,6 +78,7 @@ impl DecodeLoop<'_> {
                 steps,
                 kind: BatchKind::Plain,
                 is_representative: under_way > 0,
+                proposals: 0,
             };
             self.read(session, batch)?;
         }

@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Adds bytes that are freed with the sequence.
-    fn count_draft_bytes(&mut self, bytes: u64) {
+    pub(super) fn count_draft_bytes(&mut self, bytes: u64) {
         self.draft_bytes += bytes;
         self.model.update_memory_use(|all| all.activations += bytes);
     }

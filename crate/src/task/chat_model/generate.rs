@@ -255,6 +255,22 @@ impl GenerationState<'_> {
 }
 
 impl ChatModel {
+    /// How a request speculates: by default with the draft model, if there is one.
+    fn speculation(&self, request: &GenerateRequest) -> Result<SpeculationMode> {
+        let has_draft = self.draft.loaded().is_some();
+        match request.speculation {
+            Some(SpeculationMode::Draft) if !has_draft => {
+                let reason = "'draft' needs a draft model. Load the model with 'draft', or use prompt-lookup.";
+                Err(Error::Request {
+                    parameter: "speculation".into(),
+                    reason: reason.into(),
+                })
+            }
+            None if has_draft => Ok(SpeculationMode::Draft),
+            mode => Ok(mode.unwrap_or_default()),
+        }
+    }
+
     /// Generates until a stop, a limit or an abort. Calls `on_event` with text and tokens as they
     /// are generated.
     ///
@@ -349,8 +365,9 @@ impl ChatModel {
             true => None,
             false => self.session.prepare_sampling(&sampler, masked).await?,
         };
-        // Drafts are verified against greedy tokens only.
-        let drafting = (request.speculation == SpeculationMode::PromptLookup
+        let speculation = self.speculation(request)?;
+        // Looked-up drafts are verified against greedy tokens only.
+        let drafting = (speculation == SpeculationMode::PromptLookup
             || request.prediction.is_some())
             && pipeline == Some(LogitsPipeline::greedy())
             // Recurrent states cannot drop rejected drafts.
@@ -478,10 +495,19 @@ impl ChatModel {
                 member = self.scheduler.enter(&self.session);
             }
             let session = &mut self.session;
+            let draft = match &pipeline {
+                Some(pipeline)
+                    if speculation == SpeculationMode::Draft && !drafting && limit.is_none() =>
+                {
+                    self.draft.prepare(session, pipeline, &sampler).await?
+                }
+                _ => None,
+            };
             let tokens = TokenLoop::new(session, &mut sampler, pipeline.clone(), &stops, left)
                 .constrained(limit)
                 .resumed(is_resumed)
                 .drafting(drafting.then_some(&context[..]), &prediction)
+                .proposing(draft)
                 .shared(member.as_ref());
             let counted = tokens.run(&mut run).await?;
             counts.drafted += counted.drafted;

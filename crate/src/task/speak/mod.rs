@@ -271,7 +271,7 @@ impl SpeechSynthesizer {
             model,
             text,
             origin,
-        } = LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
+        } = LoadedLanguageModel::load(gpu.into(), source, name, files, texts, options).await?;
         let session = Session::with_positions(&model)?;
         session.ready().await?;
         progress.phase(Phase::Ready);

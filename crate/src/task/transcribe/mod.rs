@@ -123,7 +123,7 @@ impl Transcriber {
             model,
             text,
             mut origin,
-        } = LoadedLanguageModel::load(gpu, source, name, files, texts, options).await?;
+        } = LoadedLanguageModel::load(gpu.into(), source, name, files, texts, options).await?;
         origin
             .warnings
             .extend(GenerationConfig::asr_warnings(&generation));
