@@ -231,6 +231,90 @@ fn invalid_logits_are_refused_by_name() {
     assert_usable(&mut model, "refused logits");
 }
 
+/// Allows no token.
+struct Nothing;
+
+impl TokenConstraint for Nothing {
+    fn mask(&mut self, words: &mut [u32]) -> Result<()> {
+        words.fill(0);
+        Ok(())
+    }
+
+    fn accept(&mut self, _token: u32) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_bans_every_token_is_named() {
+    let mut model = stories(256);
+    let all = |_: usize| true;
+    let even = |id: usize| id.is_multiple_of(2);
+    for more in [
+        json!({ "temperature": 0 }),
+        json!({ "temperature": 1, "seed": 3 }),
+        json!({ "temperature": 0, "logprobs": true }),
+    ] {
+        let mut ban = |banned: &dyn Fn(usize) -> bool,
+                       constraint: Option<&mut dyn TokenConstraint>| {
+            let error = processed(&mut model, ask(&more), constraint, |logits, _| {
+                let each = logits.iter_mut().enumerate();
+                each.filter(|(id, _)| banned(*id))
+                    .for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
+                Ok(Continue(()))
+            })
+            .expect_err("no token is left");
+            assert_eq!(error.code(), "request", "{more}: {error}");
+            error.to_string()
+        };
+        let alone = ban(&all, None);
+        let expected = "logitsProcessor: the logits processor left no token";
+        assert!(alone.starts_with(expected), "{more}: {alone}");
+        let both = ban(&even, Some(&mut Even));
+        let expected = "logitsProcessor, grammar: together they leave no token";
+        assert!(both.starts_with(expected), "{more}: {both}");
+
+        let hooks = GenerationHooks {
+            constraint: Some(&mut Nothing),
+            ..GenerationHooks::default()
+        };
+        let (request, abort) = (request(ask(&more)), AbortFlag::new());
+        let outcome = model.generate_with(&request, hooks, &abort, |_| {});
+        let grammar = block_on(outcome)
+            .expect_err("no token is allowed")
+            .to_string();
+        assert!(
+            grammar.starts_with("grammar: its rules leave no token"),
+            "{more}: {grammar}"
+        );
+        assert_usable(&mut model, "banned tokens");
+    }
+}
+
+#[test]
+fn a_processor_may_make_all_logits_equal() {
+    let mut model = stories(256);
+    for (more, first) in [
+        (
+            json!({ "temperature": 0, "logprobs": true, "topLogprobs": 1 }),
+            Some(0),
+        ),
+        (json!({ "temperature": 1, "seed": 3 }), None),
+    ] {
+        let found = processed(&mut model, ask(&more), None, |logits, _| {
+            logits.fill(-2.5);
+            Ok(Continue(()))
+        })
+        .expect("an answer");
+        assert_eq!(found.ids.len(), 20, "{more}");
+        assert!(
+            first.is_none_or(|id| found.ids == [id; 20]),
+            "{:?}",
+            found.ids
+        );
+    }
+}
+
 #[test]
 fn a_prediction_is_drafted_and_never_changes_the_answer() {
     let mut plain = stories(256);

@@ -17,6 +17,7 @@ use crate::gpu::{Backend, Buffer, BufferUsage, Command, Readback};
 use crate::ir::{Dim, StepSizes};
 use crate::kernels::sample::SampledRow;
 use crate::plan::Slot;
+use crate::sample::{TokenLimits, no_allowed_token};
 use crate::util::clock::now_ms;
 use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
@@ -588,7 +589,7 @@ impl DecodeBatch {
         });
         checked
             .err()
-            .unwrap_or_else(crate::sample::no_allowed_token)
+            .unwrap_or_else(|| no_allowed_token(TokenLimits::ON_DEVICE))
     }
 
     /// Reads the last logits of these sequences at once.

@@ -9,7 +9,7 @@ use crate::kernels::sample::{
     runs_on_gpu, settings, slices, work_bytes,
 };
 use crate::plan::{Plan, Slot};
-use crate::sample::{Sampler, SamplingParams};
+use crate::sample::{Sampler, SamplingParams, TokenLimits};
 
 /// Maximum steps of one submission; two submissions are in flight.
 pub(super) const MAX_BATCH_STEPS: usize = 16;
@@ -201,6 +201,15 @@ impl LogitsPipeline {
     /// Whether tokens are chosen from other scores than the logits.
     pub(super) fn adjusts_logits(&self) -> bool {
         self.stages.iter().any(|stage| stage.adjusts_logits())
+    }
+
+    /// What may ban tokens.
+    pub(super) fn token_limits(&self) -> TokenLimits {
+        TokenLimits {
+            grammar: self.has(LogitsStage::Mask),
+            bias: self.has(LogitsStage::Bias),
+            ..TokenLimits::default()
+        }
     }
 
     /// Returns the buffers that it needs besides the model's, with their bytes.

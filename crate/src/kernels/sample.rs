@@ -4,7 +4,7 @@
 use super::{GridSpec, Launch};
 use crate::device::registry::{Kernel, Variant};
 use crate::sample::fixed_point::{BANNED_SCORE, GAP_LIMIT, fraction, gap_scale, min_p_limit};
-use crate::sample::{Penalties, SamplingParams};
+use crate::sample::{Penalties, SamplingParams, TokenLimits, no_allowed_token};
 use crate::{Error, Result};
 
 /// Returns the slices that the vocabulary is divided into.
@@ -466,7 +466,7 @@ pub fn check_status(word: u32, step: u32) -> Result<()> {
         0 => Ok(()),
         NOT_FINITE => broken(crate::sample::NOT_FINITE_HINT),
         CONSTANT => broken(crate::sample::CONSTANT_HINT),
-        ALL_BANNED => Err(crate::sample::no_allowed_token()),
+        ALL_BANNED => Err(no_allowed_token(TokenLimits::ON_DEVICE)),
         _ => Err(Error::Internal(format!(
             "sampling returned the unknown status {word}"
         ))),

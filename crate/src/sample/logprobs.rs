@@ -31,7 +31,7 @@ pub fn log_probabilities(
     top: usize,
     distribution: &mut Distribution,
 ) -> Result<LogProbs> {
-    let max = super::sampler::max_logit(logits, "a step with log-probabilities")?;
+    let max = super::sampler::max_finite_logit(logits, "a step with log-probabilities")?;
     distribution.set(logits, max, gap_scale(1.0));
     let normaliser = distribution.log_normalizer();
     let of = |token: u32| {

@@ -22,5 +22,7 @@ pub use logprobs::{LogProbs, TokenLogProb, log_probabilities};
 pub use params::{SAMPLING_OPTIONS, SamplingOptions, SamplingParams, sampling_option};
 pub use processor::LogitsProcessor;
 pub use rules::TokenRules;
-pub(crate) use sampler::{CONSTANT_HINT, NOT_FINITE_HINT, no_allowed_token};
+pub(crate) use sampler::{
+    ALL_BANNED, CONSTANT_HINT, NOT_FINITE_HINT, TokenLimits, no_allowed_token,
+};
 pub use sampler::{IN_PROMPT, Penalties, Sampler, TokenMask};

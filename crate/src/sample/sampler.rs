@@ -46,6 +46,8 @@ pub struct Sampler {
     prompt: usize,
     /// Maximum number of answer tokens.
     max_tokens: Option<usize>,
+    /// Whether the caller's own code changes the logits.
+    is_processed: bool,
     scores: Vec<f32>,
     distribution: Distribution,
 }
@@ -75,6 +77,7 @@ impl Sampler {
             tokens: Vec::new(),
             prompt: 0,
             max_tokens: None,
+            is_processed: false,
             scores: Vec::new(),
             distribution: Distribution::default(),
         })
@@ -117,6 +120,11 @@ impl Sampler {
         self.max_tokens = max_tokens;
     }
 
+    /// Tells that the caller's own code changes the logits, so they may be equal on purpose.
+    pub fn set_processed(&mut self, is_processed: bool) {
+        self.is_processed = is_processed;
+    }
+
     /// Records a generated token: one from [`Self::pick`], or one decided elsewhere.
     pub fn accept(&mut self, token: u32) {
         self.record(token, |count| count + 1);
@@ -145,7 +153,7 @@ impl Sampler {
             let scores = self.process(logits, mask);
             let token = argmax(scores.as_deref().unwrap_or(logits));
             self.recycle(scores);
-            return token.ok_or_else(no_allowed_token);
+            return token.ok_or_else(|| no_allowed_token(self.limits(mask.is_some())));
         }
         self.prepare(logits, mask)?;
         let token = self.distribution.sample(random(self.seed, self.step));
@@ -200,7 +208,22 @@ impl Sampler {
                 "the sampler expected {expected} logits and got {found}"
             )));
         }
-        max_logit(logits, &format!("token {}", self.step))
+        let step = format!("token {}", self.step);
+        if self.is_processed {
+            max_finite_logit(logits, &step)
+        } else {
+            max_logit(logits, &step)
+        }
+    }
+
+    /// What may ban tokens in this request.
+    fn limits(&self, has_mask: bool) -> TokenLimits {
+        TokenLimits {
+            processor: self.is_processed,
+            grammar: has_mask,
+            bias: !self.params.logit_bias.is_empty(),
+            rules: !self.params.rules.is_empty(),
+        }
     }
 
     /// Computes the distribution after all filters.
@@ -215,7 +238,7 @@ impl Sampler {
             .set(scores.as_deref().unwrap_or(logits), max, scale);
         self.recycle(scores);
         if max <= ALL_BANNED {
-            return Err(no_allowed_token());
+            return Err(no_allowed_token(self.limits(mask.is_some())));
         }
         let SamplingParams {
             top_k,
@@ -316,15 +339,51 @@ pub(crate) const NOT_FINITE_HINT: &str = "Some are NaN or infinite: the weights 
 pub(crate) const CONSTANT_HINT: &str = "All are equal: the weights are damaged or the GPU driver dropped a kernel; load the model again.";
 
 /// Upper bound of banned scores, also after a penalty divides them; allowed scores are larger.
-const ALL_BANNED: f32 = BANNED_SCORE / 1000.0;
+pub(crate) const ALL_BANNED: f32 = BANNED_SCORE / 1000.0;
 
-pub(crate) fn no_allowed_token() -> Error {
-    let reason =
-        "the grammar, logit_bias and generation_config.json leave no token; allow at least one"
-            .into();
+/// What may ban tokens in a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TokenLimits {
+    /// The caller's logits processor.
+    pub processor: bool,
+    /// A token mask.
+    pub grammar: bool,
+    /// The logit bias.
+    pub bias: bool,
+    /// The token rules of generation_config.json.
+    pub rules: bool,
+}
+
+impl TokenLimits {
+    /// What the kernels apply.
+    pub const ON_DEVICE: Self = Self {
+        processor: false,
+        grammar: true,
+        bias: true,
+        rules: false,
+    };
+}
+
+/// Returns the error for a step whose tokens are all banned.
+pub(crate) fn no_allowed_token(limits: TokenLimits) -> Error {
+    let names = [
+        ("logitsProcessor", limits.processor),
+        ("grammar", limits.grammar),
+        ("logit_bias", limits.bias),
+        ("generation_config.json", limits.rules),
+    ];
+    let active: Vec<&str> = names
+        .iter()
+        .filter_map(|(name, is_active)| is_active.then_some(*name))
+        .collect();
+    let who = if active.len() > 1 {
+        "together they"
+    } else {
+        "its rules"
+    };
     Error::Request {
-        parameter: "logit_bias".into(),
-        reason,
+        parameter: active.join(", "),
+        reason: format!("{who} leave no token; allow at least one"),
     }
 }
 
@@ -372,29 +431,35 @@ impl Penalties {
 }
 
 /// Returns the largest logit, after checking that all are finite and not all are equal.
-pub(super) fn max_logit(logits: &[f32], step: &str) -> Result<f32> {
-    let broken = |hint: &str| Error::NotFinite {
-        step: step.into(),
-        hint: hint.into(),
-    };
+fn max_logit(logits: &[f32], step: &str) -> Result<f32> {
+    let max = max_finite_logit(logits, step)?;
+    if logits.len() > 1 && logits.iter().all(|logit| *logit == max) {
+        return Err(Error::NotFinite {
+            step: step.into(),
+            hint: CONSTANT_HINT.into(),
+        });
+    }
+    Ok(max)
+}
+
+/// Returns the largest logit, after checking that all are finite.
+pub(super) fn max_finite_logit(logits: &[f32], step: &str) -> Result<f32> {
     let first = logits
         .first()
         .copied()
         .ok_or_else(|| Error::Internal("a row of logits is empty".into()))?;
-    let mut min = first;
     let mut max = first;
     let mut finite = true;
 
     for &logit in logits {
         finite &= logit.is_finite();
-        min = min.min(logit);
         max = max.max(logit);
     }
     if !finite {
-        return Err(broken(NOT_FINITE_HINT));
-    }
-    if min == max && logits.len() > 1 {
-        return Err(broken(CONSTANT_HINT));
+        return Err(Error::NotFinite {
+            step: step.into(),
+            hint: NOT_FINITE_HINT.into(),
+        });
     }
     Ok(max)
 }

@@ -107,14 +107,15 @@ impl Session {
             step: format!("token {step}"),
             hint,
         };
+        let banned = no_allowed_token(pipeline.token_limits());
         if !pipeline.has(LogitsStage::Sample) {
             // Reading the logits reports what is wrong with them; else all tokens are banned.
-            let banned = if pipeline.adjusts_logits() {
-                no_allowed_token()
+            let cause = if pipeline.adjusts_logits() {
+                banned
             } else {
                 unknown
             };
-            return self.logits().await.err().unwrap_or(banned);
+            return self.logits().await.err().unwrap_or(cause);
         }
         let Ok(buffer) = self.buffer(Slot::SampledToken) else {
             return unknown;
@@ -126,7 +127,10 @@ impl Session {
             .await
             .map(|bytes| bytemuck::pod_collect_to_vec::<u8, u32>(&bytes))
         {
-            Ok(words) => check_status(words[0], step as u32).err().unwrap_or(unknown),
+            Ok(words) => match check_status(words[0], step as u32) {
+                Err(Error::Request { .. }) => banned,
+                checked => checked.err().unwrap_or(unknown),
+            },
             Err(error) => error,
         }
     }

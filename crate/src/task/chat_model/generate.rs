@@ -8,7 +8,8 @@ use crate::exec::{LogitsPipeline, PagingStats};
 use crate::hub::AbortFlag;
 use crate::sample::fixed_point::BANNED_SCORE;
 use crate::sample::{
-    Distribution, LogProbs, LogitsProcessor, Sampler, TokenConstraint, log_probabilities,
+    ALL_BANNED, Distribution, LogProbs, LogitsProcessor, Sampler, TokenConstraint,
+    log_probabilities,
 };
 use crate::task::request::{ContextOverflow, GenerateRequest, SpeculationMode};
 use crate::task::text_stream::{ParsedText, TextStream, TokenInfo};
@@ -190,6 +191,10 @@ fn check_processed(logits: &mut [f32], vocabulary: usize) -> Result<()> {
         }
         *logit = logit.max(BANNED_SCORE);
     }
+    if logits.iter().all(|logit| *logit <= ALL_BANNED) {
+        let reason = "the logits processor left no token: it banned all of them. Leave at least one logit above -Infinity.";
+        return Err(refuse(reason.into()));
+    }
     Ok(())
 }
 
@@ -359,6 +364,7 @@ impl ChatModel {
         let mut sampler = Sampler::new(params, self.session.vocab(), seed)?;
         sampler.start(&prompt);
         sampler.set_max_tokens(max_tokens);
+        sampler.set_processed(processor.is_some());
         let on_cpu = request.logprobs || processor.is_some();
         let mut masked = constraint.is_some();
         let mut pipeline = match on_cpu {
