@@ -14,6 +14,31 @@ fn nearest_suffix(names: &str) -> String {
     }
 }
 
+/// Whether a file belongs to a repository of a Hub, not to a folder of a web server.
+fn is_on_hub(url: &str) -> bool {
+    url.contains("/resolve/") || url.contains("/api/models/")
+}
+
+fn not_found_advice(url: &str) -> &'static str {
+    if is_on_hub(url) {
+        "Check the names of repository, revision and file; private repositories also answer 404 without a token."
+    } else {
+        "Check the folder's address, and that the server has the model's files there."
+    }
+}
+
+fn gated_advice(url: &str, status: u16) -> String {
+    if is_on_hub(url) {
+        format!(
+            "is gated (HTTP {status}). Accept the model's terms on its page, then pass a token with read access: loadModel(name, {{ token }})."
+        )
+    } else {
+        format!(
+            "refuses access (HTTP {status}). Make the folder readable, or pass a token that its server accepts: loadModel(url, {{ token }})."
+        )
+    }
+}
+
 /// Errors and warnings, grouped by the part of the engine that reports them.
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
@@ -32,7 +57,8 @@ pub enum Error {
     },
     /// The server has no such repository, revision or file.
     #[error(
-        "{url} was not found ({answer}). Check the names of repository, revision and file; private repositories also answer 404 without a token."
+        "{url} was not found ({answer}). {}",
+        not_found_advice(.url)
     )]
     NotFound {
         /// The requested URL.
@@ -42,7 +68,8 @@ pub enum Error {
     },
     /// The server requires a token, or refuses the one given.
     #[error(
-        "{url} is gated (HTTP {status}). Accept the model's terms on its page, then pass a token with read access: loadModel(name, {{ token }})."
+        "{url} {}",
+        gated_advice(.url, *.status)
     )]
     Gated {
         /// The requested URL.

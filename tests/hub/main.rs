@@ -354,6 +354,46 @@ fn refusals_have_their_own_errors() {
     assert_eq!(error.expect_err("outside").code(), "model_name");
 }
 
+/// Only a Hub has private repositories and terms to accept.
+#[test]
+fn refusals_of_an_own_server_do_not_speak_of_repositories() {
+    let (server, _) = single();
+    let message = |name: &str, token: Option<&str>| {
+        let model = ModelRef::parse(name).expect("a name");
+        let options = HubOptions {
+            token: token.map(str::to_string),
+            ..options(&server)
+        };
+        let read = async {
+            let source = Source::open(&model, &options, AbortFlag::new(), Progress::silent());
+            source.await?.read("config.json").await
+        };
+        let error = block_on(read).expect_err("a refusal");
+        (error.code(), error.to_string())
+    };
+    let missing = format!("{}/files/org/other", server.hub);
+    let (code, text) = message(&missing, None);
+    assert_eq!(code, "not_found");
+    let url = format!("{missing}/config.json was not found (HTTP 404). Check the folder's address");
+    assert!(text.starts_with(&url), "{text}");
+    for word in ["repositor", "token", "revision"] {
+        assert!(!text.contains(word), "{text}");
+    }
+    let (code, text) = message("org/other", None);
+    assert!(
+        code == "not_found" && text.contains("private repositories"),
+        "{text}"
+    );
+
+    server.fault(&json!({ "kind": "status", "match": "config.json", "status": 401 }));
+    let (code, text) = message(&format!("{}/files/org/model", server.hub), None);
+    assert_eq!(code, "gated");
+    assert!(text.contains("refuses access (HTTP 401)"), "{text}");
+    assert!(!text.contains("terms"), "{text}");
+    let (code, text) = message("org/model", Some("wrong"));
+    assert!(code == "gated" && text.contains("terms"), "{text}");
+}
+
 /// Servers of single-page applications return a page for every address; it is not a file of the
 /// model.
 #[test]
