@@ -2,14 +2,14 @@
 
 import { ASSETS, type AssetUrls, openBackend, type OpenedBackend } from "./backend.js";
 import { calibrateDevice, type Calibration } from "./calibration.js";
-import { checked, everyItem, requireValid, valid, validator } from "./check.js";
+import { checked, describe, isList, requireValid, valid, validator } from "./check.js";
 import type { CachedModel, CachedSource, DeviceCheck, DeviceReport, EngineLoadOptions, LoadProgress } from "./contract.js";
 import { download } from "./download.js";
 import { JerboaError, invalidRequest } from "./errors.js";
 import { attributesOf, type Backend, type CallOptions, type Method, type Methods } from "./engine-calls.js";
 import { waitForOtherTab, nextAttempt, type LoadAttempt } from "./load-fallback.js";
 import { Model } from "./model.js";
-import { sourceOf, type ModelSource } from "./model-source.js";
+import { canonicalAddress, sourceOf, type ModelSource } from "./model-source.js";
 import { isDetached } from "./plain-json.js";
 import { withLock, Notes } from "./persistent-notes.js";
 import { RestartingBackend } from "./restart.js";
@@ -63,6 +63,8 @@ const OPTIONS = {
 export async function loadModel(source: ModelSource | readonly (string | URL)[], options?: LoadOptions): Promise<Model> {
   const given = checked("loadModel", options, OPTIONS);
   if (given.features) given.features = checked("loadModel: features", given.features, DEVICE_FEATURES_SPEC);
+  if (given.endpoint) given.endpoint = canonicalAddress(given.endpoint);
+  if (given.codec) given.codec = canonicalAddress(given.codec);
   return isModelList(source) ? loadFirst(source, given) : loadOne(source, given, false);
 }
 
@@ -202,19 +204,24 @@ const TRY_NEXT_MODEL: ReadonlySet<string> = new Set([
   "out_of_memory", "unknown_architecture", "unsupported_option", "unsupported_encoding", "not_found", "gated", "config", "malformed",
 ]);
 
-/** Loads the first model that is available and fits; `info.warnings` says why earlier ones were skipped. */
+/**
+ * Loads the first model that is available and fits; `info.warnings` says why earlier ones were skipped. What fits is
+ * estimated unless the caller says it by `maxMemory`, so without it the last model is tried in any case.
+ */
 async function loadFirst(sources: readonly (string | URL)[], options: LoadOptions): Promise<Model> {
   const reasons: string[] = [];
+  const errors: JerboaError[] = [];
   for (const [i, source] of sources.entries()) {
     const last = i === sources.length - 1;
     try {
-      const model = await loadOne(source, options, !last);
+      const model = await loadOne(source, options, !last || options.maxMemory !== undefined);
       model.info.warnings.push(...reasons);
       return model;
     } catch (thrown) {
       const error = JerboaError.from(thrown);
+      errors.push(error);
       reasons.push(`${source} was skipped: ${error.message}`);
-      if (last || !TRY_NEXT_MODEL.has(error.code)) throw reasons.length > 1 ? new JerboaError(error.code, reasons.join(" "), { cause: error }) : error;
+      if (last || !TRY_NEXT_MODEL.has(error.code)) throw errors.length > 1 ? new JerboaError(error.code, reasons.join(" "), { cause: new AggregateError(errors) }) : error;
     }
   }
   throw invalidRequest("loadModel got an empty list. Name at least one model.");
@@ -222,7 +229,11 @@ async function loadFirst(sources: readonly (string | URL)[], options: LoadOption
 
 /** Names and URLs form a list of models; files form one model. */
 function isModelList(source: ModelSource | readonly (string | URL)[]): source is readonly (string | URL)[] {
-  return everyItem(source, (each) => typeof each === "string" || each instanceof URL) && (source as unknown[]).length > 0;
+  const isName = (each: unknown): boolean => typeof each === "string" || each instanceof URL;
+  if (!isList(source) || source.length === 0 || !isName(source[0])) return false;
+  const wrong = Array.from(source).findIndex((each) => !isName(each));
+  if (wrong >= 0) throw invalidRequest(`loadModel: a list of models must contain names and URLs; item ${wrong} is ${describe(source[wrong])}.`);
+  return true;
 }
 
 /** Refuses options that do not apply to this source. */
@@ -250,7 +261,7 @@ export async function deleteModel(model: string, options?: { revision?: string; 
   requireValid("deleteModel", "the model's name", model, valid.string);
   const { revision, endpoint } = checked("deleteModel", options, { revision: LOAD_SPEC.revision, endpoint: LOAD_SPEC.endpoint });
   await Promise.all(pendingStores);
-  const same = (a: string, b: string): boolean => a.replace(/\/+$/, "") === b.replace(/\/+$/, "");
+  const same = (a: string, b: string): boolean => canonicalAddress(a) === canonicalAddress(b);
   return withBackend(async (backend) => {
     for (const entry of (await backend.call("cachedModels", [])).map(cachedModel)) {
       const wanted = revision === undefined || entry.revision === revision;

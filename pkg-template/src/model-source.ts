@@ -3,6 +3,7 @@
 import { describe } from "./check.js";
 import type { EngineLoadOptions } from "./contract.js";
 import { invalidRequest } from "./errors.js";
+import { platform } from "./platform.js";
 
 /** A selected file with its name in the repository. */
 export interface NamedFile {
@@ -18,21 +19,39 @@ export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<
 
 /** The engine's form of a source; `where` is the call that got it. */
 export function sourceOf(source: ModelSource, where = "loadModel"): EngineLoadOptions["model"] {
-  if (typeof source === "string" && source.trim()) return source.trim();
-  if (source instanceof URL) return source.href;
+  if (typeof source === "string" && source.trim()) return canonicalAddress(source);
+  if (source instanceof URL) return canonicalAddress(source.href);
   if (typeof source !== "object" || source === null) {
     throw invalidRequest(`${where}: expected 'org/name', the URL of a folder or a .gguf file, or files, not ${source === "" ? "an empty string" : describe(source)}.`);
   }
-  const files = Array.from(source as Iterable<File | NamedFile>, toNamedFile);
+  const files = Array.from(source as Iterable<File | NamedFile>, (entry, index) => toNamedFile(where, entry, index));
   if (files.length === 0) throw invalidRequest(`${where}: the list of files is empty. Select the configuration and the weights.`);
   return files;
 }
 
+/**
+ * One spelling of an address, which names it in the cache: in a page, paths become URLs; URLs lose trailing slashes.
+ * Repository names and what the engine refuses stay as they are.
+ */
+export function canonicalAddress(address: string): string {
+  const text = address.trim();
+  const isPath = /^(\/|\.\.?\/)/.test(text);
+  if (/^\/[/\\]|[\\?#\p{Cc}]/u.test(text) || !(isPath || /^https?:\/\/[^/]/i.test(text))) return text;
+  // Other hosts read paths from the disk.
+  if (isPath && platform()) return text;
+  try {
+    const url = new URL(text, globalThis.document?.baseURI ?? globalThis.location?.href);
+    return url.username || url.password ? text : url.href.replace(/\/+$/, "");
+  } catch {
+    return text;
+  }
+}
+
 /** A selected file with its path inside the selected folder. */
-function toNamedFile(entry: File | NamedFile): NamedFile {
+function toNamedFile(where: string, entry: File | NamedFile, index: number): NamedFile {
   if (!(entry instanceof File)) {
     if (typeof entry?.name === "string" && entry.file instanceof File) return { name: entry.name, file: entry.file };
-    throw invalidRequest(`loadModel: a list of files must contain File objects or { name, file }, not ${describe(entry)}.`);
+    throw invalidRequest(`${where}: a list of files must contain File objects or { name, file }; item ${index} is ${describe(entry)}.`);
   }
   const path = entry.webkitRelativePath;
   return { name: path ? path.slice(path.indexOf("/") + 1) : entry.name, file: entry };

@@ -96,7 +96,10 @@ export interface EngineGenerateFields {
   frequencyPenalty?: number;
   /** Values added to the logits of these token ids. */
   logitBias?: Record<string, number>;
-  /** The same seed samples the same tokens. Default: random. */
+  /**
+   * The same seed samples the same tokens. Further answers of a request use `seed + 1`, `seed + 2` and so on. Default:
+   * random.
+   */
   seed?: number;
 }
 
@@ -174,7 +177,10 @@ export interface EngineSpeakOptions {
   topP?: number;
   /** Values above 1 make tokens that already occurred less likely; 1 has no effect. Default: `1`. */
   repetitionPenalty?: number;
-  /** The same seed samples the same tokens. Default: random. */
+  /**
+   * The same seed samples the same tokens. Further answers of a request use `seed + 1`, `seed + 2` and so on. Default:
+   * random.
+   */
   seed?: number;
 }
 
@@ -204,7 +210,8 @@ export interface EngineLoadFields {
    */
   embeddingWeights?: "auto" | "f32" | "f16" | "q8" | "q4";
   /**
-   * GPU memory limit in bytes for `auto`; estimated by default, since browsers do not report it. Default: estimated.
+   * GPU memory limit in bytes for `auto`; estimated by default, since browsers do not report it. A model that exceeds
+   * it loads with a warning; of a list of models none that exceeds it loads. Default: estimated.
    */
   maxMemory?: number;
   /**
@@ -291,7 +298,10 @@ export interface GenerateFields {
   frequencyPenalty?: number;
   /** Values added to the logits of these token ids. */
   logitBias?: Record<number, number>;
-  /** The same seed samples the same tokens. Default: random. */
+  /**
+   * The same seed samples the same tokens. Further answers of a request use `seed + 1`, `seed + 2` and so on. Default:
+   * random.
+   */
   seed?: number;
   /**
    * Parses special tokens in the prompt's text, such as `<|fim_prefix|>`; for trusted prompts only. Default: `false`.
@@ -370,7 +380,10 @@ export interface ChatFields {
   frequency_penalty?: number | null;
   /** Values added to the logits of these token ids. */
   logit_bias?: Record<string, number> | null;
-  /** The same seed samples the same tokens. Default: random. */
+  /**
+   * The same seed samples the same tokens. Further answers of a request use `seed + 1`, `seed + 2` and so on. Default:
+   * random.
+   */
   seed?: number | null;
   /** Opens the assistant's turn after the messages, unless the last message is continued. Default: `true`. */
   add_generation_prompt?: boolean | null;
@@ -436,7 +449,10 @@ export interface CompletionFields {
   frequency_penalty?: number | null;
   /** Values added to the logits of these token ids. */
   logit_bias?: Record<string, number> | null;
-  /** The same seed samples the same tokens. Default: random. */
+  /**
+   * The same seed samples the same tokens. Further answers of a request use `seed + 1`, `seed + 2` and so on. Default:
+   * random.
+   */
   seed?: number | null;
   /**
    * Parses special tokens in the prompt's text, such as `<|fim_prefix|>`; for trusted prompts only. Default: `false`.
@@ -577,7 +593,10 @@ export interface SpeechFields {
   top_p?: number;
   /** Values above 1 make tokens that already occurred less likely; 1 has no effect. Default: `1`. */
   repetition_penalty?: number;
-  /** The same seed samples the same tokens. Default: random. */
+  /**
+   * The same seed samples the same tokens. Further answers of a request use `seed + 1`, `seed + 2` and so on. Default:
+   * random.
+   */
   seed?: number;
   /** Maximum codec tokens; four of them form a frame. Default: the rest of the context. */
   max_tokens?: number;
@@ -675,7 +694,8 @@ export interface LoadFields {
    */
   embeddingWeights?: "auto" | "f32" | "f16" | "q8" | "q4";
   /**
-   * GPU memory limit in bytes for `auto`; estimated by default, since browsers do not report it. Default: estimated.
+   * GPU memory limit in bytes for `auto`; estimated by default, since browsers do not report it. A model that exceeds
+   * it loads with a warning; of a list of models none that exceeds it loads. Default: estimated.
    */
   maxMemory?: number;
   /**

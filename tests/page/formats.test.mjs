@@ -247,6 +247,41 @@ test("auto uses fewer bits when memory is short, with a warning", options, async
   assert.ok(info.warnings.some((warning) => warning.includes("quantized to q4")), JSON.stringify(info.warnings));
 });
 
+test("a list with a memory limit loads no model that exceeds it; a single model loads with a warning", options, async () => {
+  const found = await page.evaluate(async (url) => {
+    const load = (source) => jerboa.loadModel(source, { maxMemory: 1_000_000 }).then(async (model) => {
+      await model.unload();
+      return model.info.warnings.join(" ");
+    }, ({ code, message, cause }) => [code, message, cause?.errors?.length]);
+    return { list: await load([`${url}/model`, `${url}/model/`]), one: await load([`${url}/model`]), single: await load(`${url}/model`) };
+  }, site.url);
+  const needs = /\/model\/? was skipped: the model needs \d+ bytes, but the device allows only 1000000\. Raise maxMemory, or/g;
+  const [code, message, causes] = found.list;
+  assert.deepEqual([code, causes, message.match(needs)?.length], ["out_of_memory", 2, 2], message);
+  assert.equal(found.one[0], "out_of_memory");
+  assert.match(found.single, /may not fit/);
+});
+
+test("a path, its URL and a trailing slash are one model in the cache", options, async () => {
+  const found = await page.evaluate(async (url) => {
+    const entries = async () => (await jerboa.cachedModels()).map(({ model }) => model).filter((model) => model.endsWith("/model"));
+    await jerboa.deleteModel(`${url}/model`);
+    const before = await entries();
+    const sources = [];
+    for (const source of ["/model", `${url}/model/`, "./model/", new URL("/model", location.href)]) {
+      const model = await jerboa.loadModel(source, { tune: "off" });
+      await model.persisted;
+      sources.push(model.info.model);
+      await model.unload();
+    }
+    const cached = await entries();
+    await jerboa.deleteModel("/model/");
+    return { before, sources, cached, after: await entries() };
+  }, site.url);
+  const name = `${site.url}/model`;
+  assert.deepEqual(found, { before: [], sources: [name, name, name, name], cached: [name], after: [] });
+});
+
 test("kernels are tuned on request, results are cached, and a damaged record is measured again", options, async () => {
   const { found, answers } = await page.evaluate(
     async ([url, prompt]) => {

@@ -115,12 +115,16 @@ pub fn plan_load(
     }
     if needed > memory {
         if options.must_fit || caps.ios {
-            let hint = "Load a smaller model or one with stronger quantization.".into();
+            let hint = if options.memory.is_some() {
+                "Raise maxMemory, or load a smaller model or one with stronger quantization."
+            } else {
+                "Load a smaller model or one with stronger quantization."
+            };
             return Err(Error::OutOfMemory {
                 what: "the model".into(),
                 needed,
                 limit: memory,
-                hint,
+                hint: hint.into(),
             });
         }
         let takes = to_megabytes(needed);

@@ -122,7 +122,8 @@ request_options! {
         #[serde(alias = "logit_bias")]
         logit_bias: Option<SortedMap<TokenKey, f64>> = None => RequestOption::number_by_token(-100.0, 100.0)
             .of(&[Api::Generate, Api::Chat, Api::Completions]);
-        /// The same seed samples the same tokens.
+        /// The same seed samples the same tokens. Further answers of a request use `seed + 1`,
+        /// `seed + 2` and so on.
         seed: Option<i64> = None => RequestOption::integer(-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER)
             .default("random")
             .of(&[Api::Generate, Api::Chat, Api::Completions, Api::Speech]);

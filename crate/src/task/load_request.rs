@@ -42,6 +42,7 @@ request_options! {
             .default("auto")
             .of(&[Api::Load]);
         /// GPU memory limit in bytes for `auto`; estimated by default, since browsers do not report it.
+        /// A model that exceeds it loads with a warning; of a list of models none that exceeds it loads.
         max_memory: Option<u64> = None => RequestOption::bytes()
             .default("estimated")
             .of(&[Api::Load]);

@@ -1,6 +1,7 @@
 /** Models that load with their first use and are shared by all their users; for the entries built on top of the package. */
 
 import { cachedModels, JerboaError, loadModel, type LoadOptions, type LoadProgress, type Model, type ModelSource } from "../index.js";
+import { canonicalAddress } from "../model-source.js";
 import { type GpuLike, platform } from "../platform.js";
 
 /** What a lazy model loads: a source of `loadModel`, a function that loads it, or a loaded model. */
@@ -107,9 +108,9 @@ export class LazyModel {
     if (this.#state.status === "loading") return "downloading";
     if (!(await hasWebGpu())) return "unavailable";
     if (typeof this.source === "object" && !(this.source instanceof URL) && !Array.isArray(this.source)) return "available";
-    const names = new Set([this.source].flat().map((each) => String(each).replace(/\/+$/, "")));
+    const names = new Set([this.source].flat().map((each) => canonicalAddress(String(each))));
     const cached = await cachedModels();
-    return cached.some(({ model, complete }) => complete && names.has(model.replace(/\/+$/, ""))) ? "available" : "downloadable";
+    return cached.some(({ model, complete }) => complete && names.has(canonicalAddress(model))) ? "available" : "downloadable";
   }
 
   #start(): Promise<Model> {
@@ -160,7 +161,9 @@ const sharedObjects = new WeakMap<object, LazyModel>();
 /** The lazy model of a source and its options, the same for all callers. Files and functions are compared by identity. */
 export function sharedModel(source: LazySource, options: SharedLoadOptions = {}): LazyModel {
   if (isNamed(source)) {
-    const key = JSON.stringify([source, Object.entries(options).filter(([, value]) => value !== undefined).sort()]);
+    const nameOf = (each: string | URL): string => canonicalAddress(String(each));
+    const named = typeof source === "string" || source instanceof URL ? nameOf(source) : source.map(nameOf);
+    const key = JSON.stringify([named, Object.entries(options).filter(([, value]) => value !== undefined).sort()]);
     let found = shared.get(key);
     if (!found) shared.set(key, (found = new LazyModel(source, options)));
     return found;
