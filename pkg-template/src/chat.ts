@@ -4,7 +4,7 @@ import { AnswerBuilder, type ChatDelta, deltaOf, partsOf } from "./answer.js";
 import { checked, describe, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo } from "./contract.js";
 import { aborted, JerboaError, invalidRequest, unloaded } from "./errors.js";
-import { type GrammarOption, grammarSource } from "./generate.js";
+import { type GrammarOption, grammarSource, seedOf } from "./generate.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { type ChatMessage, type TextPart, type Tool, type ToolCall, engineMessages, requireFreeVariables } from "./messages.js";
@@ -268,7 +268,7 @@ export class Completions {
     const ended = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
     // All answers start now: they decode together.
     const answers = Array.from({ length: given.n ?? 1 }, (_, index) => {
-      const one = index > 0 && request.seed !== undefined ? { ...request, seed: request.seed + index } : request;
+      const one = request.seed === undefined ? request : { ...request, seed: seedOf(request.seed, index) };
       return new Generation((onEvent, s) => generateWithSteps(this.#backend, one, steps, { signal: s, onEvent }), ended);
     });
     const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };

@@ -6,6 +6,8 @@ import { invalidRequest } from "./errors.js";
 export interface Validator {
   readonly expected: string;
   readonly accepts: (value: unknown) => boolean;
+  /** What an item of a list must pass, so that messages name the first that does not. */
+  readonly item?: (item: unknown) => boolean;
 }
 
 /** The options of a function, by name. */
@@ -20,7 +22,7 @@ export const MAX_ITEMS = 1 << 20;
 export const MAX_AUDIO_SECONDS = 4 * 3600;
 
 /** Creates a validator. */
-export const validator = (expected: string, accepts: (value: unknown) => boolean): Validator => ({ expected, accepts });
+export const validator = (expected: string, accepts: (value: unknown) => boolean, item?: (item: unknown) => boolean): Validator => ({ expected, accepts, ...(item ? { item } : {}) });
 
 const range = (kind: string, min: number, max: number): string => (max === Infinity ? `${kind} from ${min} up` : `${kind} from ${min} to ${max}`);
 
@@ -39,6 +41,7 @@ export function everyItem(list: unknown, accepts: (item: unknown, i: number) => 
   return isList(list) && Array.from(list).every(accepts);
 }
 
+const isString = (v: unknown): v is string => typeof v === "string";
 const isNumber = (v: unknown, min: number, max: number): boolean => typeof v === "number" && Number.isFinite(v) && v >= min && v <= max;
 
 /** The shared validators. */
@@ -50,14 +53,20 @@ export const valid = {
   object: validator("an object", isObject),
   array: validator(`an array of at most ${MAX_ITEMS} items`, isList),
   signal: validator("an AbortSignal", (v) => v instanceof AbortSignal),
-  strings: validator(`a string or an array of strings (at most ${MAX_ITEMS})`, (v) => typeof v === "string" || everyItem(v, (s) => typeof s === "string")),
+  strings: validator(`a string or an array of strings (at most ${MAX_ITEMS})`, (v) => typeof v === "string" || everyItem(v, isString), isString),
   url: validator("a URL, as a string or URL object", (v) => typeof v === "string" || v instanceof URL),
   number: (min: number, max = Infinity) => validator(range("a number", min, max), (v) => isNumber(v, min, max)),
-  numbers: (min: number, max: number) => validator(`${range("a number", min, max)}, or several`, (v) => everyItem(listOf(v), (n) => isNumber(n, min, max))),
+  numbers: (min: number, max: number) => {
+    const item = (n: unknown): boolean => isNumber(n, min, max);
+    return validator(`${range("a number", min, max)}, or several`, (v) => everyItem(listOf(v), item), item);
+  },
   /** A number above `min`. */
   above: (min: number, max: number) => validator(`a number above ${min}, at most ${max}`, (v) => v !== min && isNumber(v, min, max)),
   integer: (min: number, max = MAX_COUNT) => validator(range("a whole number", min, max), (v) => Number.isInteger(v) && isNumber(v, min, max)),
-  integers: (min: number) => validator("an array of whole numbers", (v) => everyItem(v, (n) => Number.isInteger(n) && isNumber(n, min, MAX_COUNT))),
+  integers: (min: number) => {
+    const item = (n: unknown): boolean => Number.isInteger(n) && isNumber(n, min, MAX_COUNT);
+    return validator("an array of whole numbers", (v) => everyItem(v, item), item);
+  },
   /** A size in bytes, which may exceed 32 bits. */
   bytes: validator("a whole number of bytes from 1 up", (v) => Number.isSafeInteger(v) && isNumber(v, 1, Infinity)),
   oneOf: (...names: string[]) => validator(`one of ${names.map((n) => `'${n}'`).join(", ")}`, (v) => names.includes(v as string)),
@@ -70,8 +79,10 @@ export const valid = {
 } as const;
 
 /** Throws unless an argument is valid. */
-export function requireValid(where: string, name: string, value: unknown, { expected, accepts }: Validator): void {
-  if (!accepts(value)) throw invalidRequest(`${where}: ${name} must be ${expected}, not ${describe(value)}.`);
+export function requireValid(where: string, name: string, value: unknown, { expected, accepts, item }: Validator): void {
+  if (accepts(value)) return;
+  const wrong = item && isList(value) ? Array.from(value).findIndex((each) => !item(each)) : -1;
+  throw invalidRequest(`${where}: ${name} must be ${expected}, not ${describe(value)}${wrong >= 0 ? `; item ${wrong} is ${describe((value as unknown[])[wrong])}` : ""}.`);
 }
 
 /**

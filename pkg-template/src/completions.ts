@@ -6,7 +6,7 @@ import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo } from "
 import { aborted, invalidRequest, JerboaError, unloaded } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
-import { isTokenId } from "./generate.js";
+import { isTokenId, seedOf } from "./generate.js";
 import { COMPLETION_SPEC, GENERATE_SPEC, type CompletionFields } from "./schema.js";
 import { generateWithSteps, STEP_OPTIONS } from "./steps.js";
 import { wrongTask } from "./tasks.js";
@@ -71,7 +71,7 @@ export interface TextCompletionStream extends AsyncIterable<TextCompletionChunk>
 const WHERE = "completions.create";
 const SPEC = {
   ...COMPLETION_SPEC,
-  prompt: validator("a string, token ids, or an array of either", (v) => promptsOf(v).length > 0),
+  prompt: validator("a string, token ids, or an array of either", (v) => promptsOf(v).length > 0, (item) => isPrompt(item) || isTokenId(item)),
   model: valid.string,
   stream: valid.boolean,
   stream_options: valid.object,
@@ -115,10 +115,10 @@ export class TextCompletions {
     const head = { id: `cmpl-${crypto.randomUUID()}`, object: "text_completion" as const, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     const controller = new AbortController();
     const stop = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
-    const runs = prompts.flatMap((prompt) => Array.from({ length: best }, (_, index) => ({ prompt, index })));
-    const start = ({ prompt, index }: Run): Generation => {
+    const runs = prompts.flatMap((prompt, at) => Array.from({ length: best }, (_, index) => ({ prompt, index, answer: at * best + index })));
+    const start = ({ prompt, answer }: Run): Generation => {
       const request = engineRequest(p, prompt);
-      if (index > 0 && request.seed !== undefined) request.seed += index;
+      if (request.seed !== undefined) request.seed = seedOf(request.seed, answer);
       if (best > n) request.logprobs = true;
       return new Generation((onEvent, s) => generateWithSteps(this.#backend, request, steps, { signal: s, onEvent }), stop);
     };
@@ -155,10 +155,11 @@ export class TextCompletions {
 
 type Prompt = string | number[];
 
-/** One answer to a prompt, with its index among those to the same prompt. */
+/** One answer to a prompt, with its index among those to the same prompt and among those of the request. */
 interface Run {
   prompt: Prompt;
   index: number;
+  answer: number;
 }
 
 /** An answer, with the prompt's text if it is echoed. */
@@ -194,11 +195,11 @@ function meanLogprob(logprobs: TextLogprobs | null): number {
 
 /** The prompts of a request; empty for an invalid value. */
 function promptsOf(value: unknown): Prompt[] {
-  const isIds = (v: unknown): v is number[] => everyItem(v, isTokenId) && (v as number[]).length > 0;
-  const one = (v: unknown): v is Prompt => typeof v === "string" || isIds(v);
-  if (one(value)) return [value];
-  return everyItem(value, one) ? (value as Prompt[]) : [];
+  if (isPrompt(value)) return [value];
+  return everyItem(value, isPrompt) ? (value as Prompt[]) : [];
 }
+
+const isPrompt = (value: unknown): value is Prompt => typeof value === "string" || (everyItem(value, isTokenId) && (value as number[]).length > 0);
 
 /** Why a completion ended. Prompts have no tools. */
 function reasonOf({ finishReason }: GenerationResult): "stop" | "length" {

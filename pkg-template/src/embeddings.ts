@@ -1,6 +1,6 @@
 /** Embeddings of text and images, and reranking, in Jerboa's API and OpenAI's. */
 
-import { checked, describe, everyItem, MAX_ITEMS, requireValid, valid } from "./check.js";
+import { checked, describe, everyItem, MAX_ITEMS, requireValid, valid, validator } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
 import { aborted, invalidRequest, unloaded } from "./errors.js";
 import type { Backend } from "./engine-calls.js";
@@ -168,7 +168,9 @@ function textsOrIds(where: string, input: unknown): (string | Uint32Array)[] {
   const isIds = (each: unknown): each is number[] => everyItem(each, isTokenId) && (each as number[]).length > 0;
   if (isIds(input)) return [Uint32Array.from(input)];
   if (everyItem(input, isIds) && (input as []).length > 0) return (input as number[][]).map((each) => Uint32Array.from(each));
-  if (Array.isArray(input) && !everyItem(input, (each) => typeof each === "string")) throw invalidRequest(`${where}: the input must be a string, token ids, or an array of either, of at most ${MAX_ITEMS} items.`);
+  const accepts = (each: unknown): each is string => typeof each === "string";
+  const one = (each: unknown): boolean => accepts(each) || isIds(each) || isTokenId(each);
+  if (Array.isArray(input)) requireValid(where, "the input", input, validator(`a string, token ids, or an array of either, of at most ${MAX_ITEMS} items`, (all) => everyItem(all, accepts), one));
   return textsOf(where, input);
 }
 

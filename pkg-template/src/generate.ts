@@ -3,7 +3,7 @@
 import { checked, describe, everyItem, isList, MAX_COUNT, MAX_ITEMS, valid } from "./check.js";
 import type { EngineRequest, GrammarSource, ModelInfo } from "./contract.js";
 import { invalidRequest, unloaded } from "./errors.js";
-import { Generation } from "./generation.js";
+import { Generation, GenerationGroup } from "./generation.js";
 import { plainJson } from "./plain-json.js";
 import { GENERATE_SPEC, type GenerateFields } from "./schema.js";
 import type { Backend } from "./engine-calls.js";
@@ -81,28 +81,62 @@ export function requestOf(backend: Backend, info: ModelInfo, where: string, opti
 export function generate(backend: Backend, info: ModelInfo, prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
   return Generation.of(() => {
     const [request, signal, steps] = requestOf(backend, info, "generate", options);
-    if (typeof prompt === "string") request.prompt = prompt;
-    else if (typeof prompt === "object" && prompt !== null) request.ids = [...checkedIds("generate", prompt)];
-    else throw invalidRequest(`generate: the prompt must be a string or a list of token ids, not ${describe(prompt)}.`);
+    Object.assign(request, promptFields("prompt", prompt));
     return new Generation((onEvent, s) => generateWithSteps(backend, request, steps, { signal: s, onEvent }), signal);
   });
 }
 
-/** Whether a value is a list of prompts, not of token ids. */
-export function isPromptList(value: unknown): value is readonly (string | ArrayLike<number>)[] {
-  if (!Array.isArray(value) || value.length === 0 || value.length > MAX_ITEMS) return false;
-  return everyItem(value, (item) => typeof item === "string" || (typeof item === "object" && item !== null));
+/** Starts a generation for each prompt. An invalid prompt refuses all of them. */
+export function generateAll(backend: Backend, info: ModelInfo, prompts: readonly unknown[], options?: GenerateOptions): GenerationGroup {
+  let inputs: PromptFields[] = [];
+  let refusal: unknown;
+  try {
+    inputs = Array.from(prompts, (prompt, index) => promptFields(`prompts[${index}]`, prompt));
+  } catch (thrown) {
+    refusal = thrown;
+  }
+  const start = (index: number): Generation => Generation.of(() => {
+    if (refusal) throw refusal;
+    const [request, signal, steps] = requestOf(backend, info, "generate", options);
+    if (request.seed !== undefined) request.seed = seedOf(request.seed, index);
+    Object.assign(request, inputs[index]);
+    return new Generation((onEvent, s) => generateWithSteps(backend, request, steps, { signal: s, onEvent }), signal);
+  });
+  return new GenerationGroup(Array.from(prompts, (_, index) => start(index)));
 }
+
+/** The seed of the answer at `index` of a request: the request's seed counts up, so that equal prompts get different answers. */
+export function seedOf(seed: number, index: number): number {
+  const room = Number.MAX_SAFE_INTEGER - seed;
+  return index <= room ? seed + index : index - room - 1 - Number.MAX_SAFE_INTEGER;
+}
+
+type PromptFields = Pick<EngineRequest, "prompt" | "ids">;
+
+/** The fields of a prompt; `name` is what messages call it. */
+function promptFields(name: string, prompt: unknown): PromptFields {
+  if (typeof prompt === "string") return { prompt };
+  const { role, content, length } = Object(prompt) as { role?: unknown; content?: unknown; length?: unknown };
+  if (role !== undefined || content !== undefined) throw invalidRequest(`generate: ${name} is a chat message. Call model.chat.completions.create({ messages }), which applies the chat template.`);
+  if (typeof prompt !== "object" || length === undefined) throw invalidRequest(`generate: ${name} must be a string or a list of token ids, not ${describe(prompt)}.`);
+  const ids = checkedIds("generate", prompt as ArrayLike<number>, name);
+  if (ids.length === 0) throw invalidRequest(`generate: ${name} is an empty list. Pass a string, a list of at least one token id, or a list of prompts.`);
+  return { ids: [...ids] };
+}
+
+/** Whether a value is a list of prompts, not of token ids: its first item tells. */
+export const isPromptList = (value: unknown): value is readonly unknown[] => isList(value) && value.length > 0 && typeof value[0] !== "number";
 
 /** Whether a value can be a token id. */
 export const isTokenId = (id: unknown): id is number => Number.isInteger(id) && (id as number) >= 0 && (id as number) <= MAX_COUNT;
 
-/** Validates token ids from a caller. */
-export function checkedIds(where: string, tokens: ArrayLike<number>): Uint32Array {
+/** Validates token ids from a caller; `name` is what messages call their list. */
+export function checkedIds(where: string, tokens: ArrayLike<number>, name = "the list"): Uint32Array {
   const length = typeof tokens === "object" && tokens !== null ? tokens.length : undefined;
   if (typeof length === "number" && length > MAX_ITEMS) throw invalidRequest(`${where} takes at most ${MAX_ITEMS} token ids at once, not ${length}. Split them.`);
   if (ArrayBuffer.isView(tokens) && isDetached(tokens.buffer)) throw invalidRequest(`${where}: the token ids were transferred elsewhere. Pass a copy.`);
   const list = Number.isInteger(length) ? Array.from(tokens) : undefined;
-  if (!list || !list.every(isTokenId)) throw invalidRequest(`${where} expects token ids (whole numbers from 0 up). Convert text with model.tokenize(text).`);
+  const wrong = list?.findIndex((id) => !isTokenId(id));
+  if (!list || wrong! >= 0) throw invalidRequest(`${where} expects token ids (whole numbers from 0 up)${list ? `, but ${name}[${wrong}] is ${describe(list[wrong!])}` : ""}. Convert text with model.tokenize(text).`);
   return Uint32Array.from(list);
 }

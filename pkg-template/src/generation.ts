@@ -18,7 +18,8 @@ export type StartGeneration = (onEvent: (event: GenerationEvent) => void, signal
  * Leaving the loop stops the generation. When it is aborted, the loop ends, `details` resolves with `finishReason:
  * "abort"` and the text so far, and awaiting the text rejects with code `aborted`.
  */
-export class Generation implements PromiseLike<string>, AsyncIterable<string> {
+export class Generation implements Promise<string>, AsyncIterable<string> {
+  readonly [Symbol.toStringTag] = "Generation";
   /** The complete result, once it has ended. */
   readonly details: Promise<GenerationResult>;
   readonly #events: GenerationEvent[] = [];
@@ -134,15 +135,32 @@ export class Generation implements PromiseLike<string>, AsyncIterable<string> {
   }
 }
 
+/** A part of one of several answers. */
+export interface GroupPiece {
+  /** Index of the prompt. */
+  index: number;
+  text: string;
+}
+
+/** An event of one of several answers. */
+export interface GroupEvent extends GenerationEvent {
+  /** Index of the prompt. */
+  index: number;
+}
+
 /**
  * Running generations of several prompts, which decode together.
  *
  * ```js
  * const texts = await model.generate(prompts);                     // all texts, in order
+ * for await (const { index, text } of model.generate(prompts)) show(index, text); // as they come
  * for (const answer of model.generate(prompts)) show(answer);      // a generation for each
  * ```
+ *
+ * Leaving the asynchronous loop stops all of them.
  */
-export class GenerationGroup implements PromiseLike<string[]>, Iterable<Generation> {
+export class GenerationGroup implements Promise<string[]>, Iterable<Generation>, AsyncIterable<GroupPiece> {
+  readonly [Symbol.toStringTag] = "GenerationGroup";
   /** The complete results, once all have ended. */
   readonly details: Promise<GenerationResult[]>;
   readonly #all: Generation[];
@@ -167,6 +185,45 @@ export class GenerationGroup implements PromiseLike<string[]>, Iterable<Generati
   /** Resolves with all texts, in the order of the prompts. */
   then<A = string[], B = never>(onTexts?: ((texts: string[]) => A | PromiseLike<A>) | null, onError?: ((reason: JerboaError) => B | PromiseLike<B>) | null): Promise<A | B> {
     return Promise.all(this.#all).then(onTexts, onError);
+  }
+
+  /** Like a promise's `catch`. */
+  catch<B = never>(onError?: ((reason: JerboaError) => B | PromiseLike<B>) | null): Promise<string[] | B> {
+    return this.then(undefined, onError);
+  }
+
+  /** Like a promise's `finally`. */
+  finally(done?: (() => void) | null): Promise<string[]> {
+    return this.then().finally(done);
+  }
+
+  /** Iterates over the pieces of all texts as they are generated. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<GroupPiece, void, undefined> {
+    for await (const { index, text } of this.events()) if (text) yield { index, text };
+  }
+
+  /** Iterates over the events of all generations as they come. It can be consumed once. */
+  async *events(): AsyncGenerator<GroupEvent, void, undefined> {
+    const streams = this.#all.map((one) => one.events());
+    const next = (index: number) => {
+      const event = streams[index]!.next().then((result) => ({ index, result }));
+      // It may fail while the caller works on another event; the next turn of the loop reports it.
+      event.catch(() => {});
+      return event;
+    };
+    const pending = new Map(streams.map((_, index) => [index, next(index)]));
+    try {
+      while (pending.size > 0) {
+        const { index, result } = await Promise.race(pending.values());
+        // Queued behind the others, so that a fast answer does not hold them back.
+        pending.delete(index);
+        if (result.done) continue;
+        pending.set(index, next(index));
+        yield { index, ...result.value };
+      }
+    } finally {
+      this.abort();
+    }
   }
 
   /** Iterates over the generations, in the order of the prompts. */

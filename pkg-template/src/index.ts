@@ -24,7 +24,7 @@ export type {
   ResponseStreamEvent, ResponseTextFormat, ResponseToolChoice, ResponseUsage,
 } from "./responses-types.js";
 export type { LogitsProcessor, StepOptions, StoppingCriterion } from "./steps.js";
-export type { Generation, GenerationGroup } from "./generation.js";
+export type { Generation, GenerationGroup, GroupEvent, GroupPiece } from "./generation.js";
 export { JerboaError } from "./errors.js";
 export type { JerboaErrorCode } from "./errors.js";
 export { deleteForeignStore, persistStorage, storageReport } from "./storage.js";

@@ -117,7 +117,7 @@ export function engineMessages(where: string, messages: ChatMessage[], takes: re
     if (message.role === "assistant" && (message.audio || message.function_call)) throw invalidRequest(`${at}: '${message.audio ? "audio" : "function_call"}' is not supported. ${message.audio ? "Give the answer's text as 'content'." : "Use 'tool_calls'."}`);
     const declined = message.role === "assistant" ? message.refusal : undefined;
     const content = message.content ?? declined ?? (calls?.length ? "" : undefined);
-    if (content === undefined) throw invalidRequest(`${at} has no 'content'.`);
+    if (content === undefined) throw invalidRequest(`${at} has no 'content'. Give it a string, or an array of parts.`);
     const role = message.role === "developer" ? "system" : message.role;
     const { refusal: _, content: __, ...others } = { refusal: undefined, ...message };
     const name = `messages[${i}]`;
@@ -134,7 +134,7 @@ function contentOf(at: string, content: string | MessagePart[], takes: readonly 
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) throw invalidRequest(`${at}: 'content' must be a string or an array of parts, not ${describe(content)}.`);
   if (content.length > MAX_ITEMS) throw invalidRequest(`${at}: 'content' has ${content.length} parts; the limit is ${MAX_ITEMS}.`);
-  const parts = Array.from(content, (part) => enginePart(at, part, takes));
+  const parts = Array.from(content, (part, i) => enginePart(`${at}: content[${i}]`, part, takes));
   if (parts.some(({ type }) => type !== "text")) return parts;
   return parts.map((part) => (part as TextPart).text).join("");
 }

@@ -8,14 +8,14 @@ import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedInput, type EmbedOptions, type RankedDocument, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { invalidRequest, unloaded } from "./errors.js";
 import type { AsyncQueue } from "./async-queue.js";
-import { generate, type GenerateOptions, checkedIds, isPromptList, requestOf } from "./generate.js";
-import { Generation, GenerationGroup } from "./generation.js";
+import { generate, generateAll, type GenerateOptions, checkedIds, isPromptList, requestOf } from "./generate.js";
+import { Generation, type GenerationGroup } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { listen, type LiveTranscript, type ListenOptions } from "./listen.js";
 import { type ChatMessage, type Tool, engineMessages, requireFreeVariables } from "./messages.js";
 import { type ImageSource, resolveImage } from "./images.js";
 import { imagePlaceholders } from "./message-media.js";
-import { sourceOf, type ModelSource } from "./model-source.js";
+import { canonicalAddress, sourceOf, type ModelSource } from "./model-source.js";
 import { plainJson } from "./plain-json.js";
 import { Responses } from "./responses.js";
 import { LOAD_SPEC, MEASURE_SPEC, type LoadFields } from "./schema.js";
@@ -134,8 +134,8 @@ export class Model {
    */
   generate(prompts: readonly (string | ArrayLike<number>)[], options?: GenerateOptions): GenerationGroup;
   generate(prompt: string | ArrayLike<number> | readonly (string | ArrayLike<number>)[], options?: GenerateOptions): Generation | GenerationGroup {
-    const one = (prompt: string | ArrayLike<number>): Generation => generate(this.#backend, this.info, prompt, options);
-    return isPromptList(prompt) ? new GenerationGroup(Array.from(prompt, one)) : one(prompt);
+    if (isPromptList(prompt)) return generateAll(this.#backend, this.info, prompt, options);
+    return generate(this.#backend, this.info, prompt as string | ArrayLike<number>, options);
   }
 
   /**
@@ -169,7 +169,8 @@ export class Model {
     const { name, onProgress, signal, ...rest } = checked("loadAdapter", options, ADAPTER_OPTIONS);
     if (this.info.task !== "generate") throw wrongTask(this.info, "takes no adapters");
     const model = sourceOf(source, "loadAdapter");
-    const own = name ?? (typeof model === "string" ? model : "");
+    if (rest.endpoint) rest.endpoint = canonicalAddress(rest.endpoint);
+    const own = name ?? (typeof source === "string" ? source.trim() : typeof model === "string" ? model : "");
     if (!own) throw invalidRequest("loadAdapter: set 'name' for an adapter of selected files.");
     await this.#backend.call("loadAdapter", [own, { ...rest, model }], { signal, onEvent: onProgress });
     return own;

@@ -5,7 +5,7 @@ import { checked, describe, requireValid, valid } from "./check.js";
 import { TextCompletions } from "./completions.js";
 import type { ModelInfo } from "./contract.js";
 import { aborted, disposed, invalidRequest } from "./errors.js";
-import { checkedIds, generate, type GenerateOptions } from "./generate.js";
+import { checkedIds, generate, type GenerateOptions, isPromptList } from "./generate.js";
 import { Generation } from "./generation.js";
 import type { SavedSession } from "./saved-sessions.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
@@ -31,6 +31,7 @@ export class Session {
   /** Like {@link Model.generate}, in this session. */
   generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
     if (this.#backend.closed) return Generation.of(() => { throw disposed(); });
+    if (isPromptList(prompt)) return Generation.of(() => { throw invalidRequest("session.generate takes one prompt, since a session is one context. Pass a list of prompts to model.generate."); });
     return generate(this.#backend, this.#info, prompt, options);
   }
 

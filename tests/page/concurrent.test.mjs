@@ -69,6 +69,20 @@ test("choices of a chat completion decode together", { timeout: PATIENCE }, asyn
   assert.equal(new Set(several).size, 3);
 });
 
+test("equal prompts with a seed give different texts, the first that of the seed alone", { timeout: PATIENCE }, async () => {
+  const { texts, pieces, single } = await page.evaluate(async () => {
+    const options = { maxTokens: 20, temperature: 1.2, seed: 3 };
+    const prompts = Array(3).fill("Once upon a time");
+    const texts = await model.generate(prompts, options);
+    const pieces = ["", "", ""];
+    for await (const { index, text } of model.generate(prompts, options)) pieces[index] += text;
+    return { texts, pieces, single: await model.generate(prompts[0], options) };
+  });
+  assert.equal(new Set(texts).size, 3, JSON.stringify(texts));
+  assert.equal(texts[0], single);
+  assert.deepEqual(pieces, texts);
+});
+
 test("a saved session goes on after a reload; damaged ones are refused", { timeout: PATIENCE }, async () => {
   const save = async (ids) => {
     const session = await model.createSession();

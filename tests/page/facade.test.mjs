@@ -139,6 +139,88 @@ test("several prompts give a generation each", async () => {
   await assert.rejects(async () => await model.generate(["a", 3]), refusal("request", /token ids/));
 });
 
+test("several prompts are a promise, and iterate over their pieces as they come", async () => {
+  const model = await load();
+  const prompts = ["a1 a2 a3", "b1", "c1 c2"];
+  for (const promise of [model.generate("a"), model.generate(prompts)]) {
+    const settled = [];
+    assert.deepEqual(await promise.finally((...given) => settled.push(given.length)), await promise);
+    assert.deepEqual(settled, [0]);
+    assert.match(Object.prototype.toString.call(promise), /^\[object Generation/);
+  }
+  assert.equal(await model.generate(["a", null]).catch(({ code }) => code), "request");
+  assert.deepEqual(await Promise.allSettled([model.generate(["a", 3]).finally()]).then(([{ status }]) => status), "rejected");
+
+  const pieces = await collect(model.generate(prompts));
+  assert.deepEqual(pieces.slice(0, 3).map(({ index }) => index).sort(), [0, 1, 2], JSON.stringify(pieces));
+  const texts = prompts.map((_, at) => pieces.filter(({ index }) => index === at).map(({ text }) => text).join(""));
+  assert.deepEqual(texts, prompts);
+  const events = await collect(model.generate(prompts, { logprobs: true }).events());
+  assert.ok(events.every(({ index, ids, logprobs }) => prompts[index] && ids.length === logprobs.length));
+
+  const left = model.generate(["a b c d e", "f g h i j"]);
+  for await (const { text } of left) if (text) break;
+  assert.deepEqual((await left.details).map(({ finishReason }) => finishReason), ["abort", "abort"]);
+  const aborted = model.generate(["a b c", "d e"]);
+  aborted.abort();
+  await collect(aborted);
+  const failing = model.generate(["a b c", "d"], { logitsProcessor: (_, tokens) => { if (tokens.length > 0) throw new Error("broken"); } });
+  await assert.rejects(collect(failing), refusal("request", /broken/));
+  assert.equal(await model.generate("still works"), "still works");
+});
+
+test("equal prompts of a request get seeds of their own, the first that of the request", async () => {
+  const model = await load();
+  const seeds = async (call) => {
+    const from = fake.seen.requests.length;
+    await call();
+    return fake.seen.requests.slice(from).map(({ seed }) => seed);
+  };
+  const last = Number.MAX_SAFE_INTEGER;
+  assert.deepEqual(await seeds(() => model.generate(["a", "a", "a"], { seed: 5 })), [5, 6, 7]);
+  assert.deepEqual(await seeds(() => model.generate("a", { seed: 5 })), [5]);
+  assert.deepEqual(await seeds(() => model.generate(["a", "a"])), [undefined, undefined]);
+  assert.deepEqual(await seeds(() => model.generate(["a", "a", "a"], { seed: last - 1 })), [last - 1, last, -last]);
+  assert.deepEqual(await seeds(() => model.chat.completions.create({ messages: user("a"), n: 2, seed: last })), [last, -last]);
+  assert.deepEqual(await seeds(() => model.completions.create({ prompt: ["a", "a"], n: 2, seed: 1 })), [1, 2, 3, 4]);
+});
+
+test("wrong items of lists are named by argument and index", async () => {
+  const model = await load();
+  const session = await model.createSession();
+  const message = { role: "user", content: "hi" };
+  const generating = [
+    [[], /generate: prompt is an empty list\. Pass a string, a list of at least one token id, or a list of prompts\./],
+    [new Uint32Array(), /prompt is an empty list/],
+    [[null], /prompts\[0\] must be a string or a list of token ids, not null/],
+    [["a", 3], /prompts\[1\] must be a string or a list of token ids, not 3/],
+    [["a", undefined], /prompts\[1\] must be .*, not undefined/],
+    [["a", { x: 1 }], /prompts\[1\] must be .*, not an object/],
+    [["a", []], /prompts\[1\] is an empty list/],
+    [[[1], [2, null]], /expects token ids .* but prompts\[1\]\[1\] is null\. Convert text with model\.tokenize/],
+    [[1, null], /but prompt\[1\] is null/],
+    [[1, "a"], /but prompt\[1\] is 'a'/],
+    [[message], /prompts\[0\] is a chat message\. Call model\.chat\.completions\.create\(\{ messages \}\)/],
+    [message, /prompt is a chat message/],
+    [["a", { role: "user" }], /prompts\[1\] is a chat message/],
+  ];
+  for (const [prompt, pattern] of generating) await assert.rejects(model.generate(prompt).then(), refusal("request", pattern));
+  await assert.rejects(session.generate(["a", "b"]), refusal("request", /session\.generate takes one prompt.*model\.generate/));
+  const chat = (messages) => model.chat.completions.create({ messages });
+  await assert.rejects(chat([message, { role: "user" }]), refusal("request", /messages\[1\] has no 'content'\. Give it a string, or an array of parts\./));
+  await assert.rejects(chat([{ role: "user", content: [{ type: "text", text: "a" }, null] }]), refusal("request", /messages\[0\]: content\[1\]/));
+  await assert.rejects(model.generate("a", { stop: ["x", 3] }), refusal("request", /'stop' must be .*; item 1 is 3/));
+  await assert.rejects(model.completions.create({ prompt: ["x", null] }), refusal("request", /'prompt' must be .*; item 1 is null/));
+  await assert.rejects(model.tokenize(["x"]), refusal("request", /the text must be a string/));
+  await assert.rejects(model.detokenize([1, "a"]), refusal("request", /but the list\[1\] is 'a'/));
+  const vectors = await load("org/embed");
+  await assert.rejects(vectors.embed(["a", null]), refusal("request", /the input must be .*; item 1 is null/));
+  await assert.rejects(vectors.embeddings.create({ input: ["a", null] }), refusal("request", /the input must be .*; item 1 is null/));
+  await assert.rejects((await load("org/rank")).rerank("q", ["a", null]), refusal("request", /; item 1 is null/));
+  await assert.rejects(jerboa.loadModel(["a/b", 3]), refusal("request", /a list of models must contain names and URLs; item 1 is 3/));
+  await assert.rejects(load([new File([], "config.json"), 3]), refusal("request", /a list of files must contain .*; item 1 is 3/));
+});
+
 test("a session is saved and restored", async () => {
   const model = await load();
   const session = await model.createSession();
@@ -604,6 +686,29 @@ test("of several models the first that is available and fits is loaded, with the
   const last = await jerboa.loadModel(["no/such", "a/large"], { worker: false });
   assert.equal(last.info.model, "a/large", "the last is loaded as it is: there is nothing smaller");
   await assert.rejects(jerboa.loadModel(["no/such", "no/such"], { worker: false }), refusal("not_found", /no\/such was skipped.*no\/such was skipped/));
+  const limited = await jerboa.loadModel(["a/large", "b/large"], { worker: false, maxMemory: 1e6 }).catch((error) => error);
+  refusal("out_of_memory", /^a\/large was skipped: It needs 9 GB; about 1 MB is available\. b\/large was skipped: It needs 9 GB; about 1 MB is available\.$/)(limited);
+  assert.deepEqual(limited.cause.errors.map(({ code }) => code), ["out_of_memory", "out_of_memory"]);
+  await assert.rejects(jerboa.loadModel(["a/large"], { worker: false, maxMemory: 1e6 }), refusal("out_of_memory", /9 GB/));
+  assert.equal((await jerboa.loadModel("a/large", { worker: false, maxMemory: 1e6 })).info.model, "a/large", "a single model is the caller's choice");
+});
+
+test("addresses have one spelling; names and what the engine refuses stay as they are", async () => {
+  const { canonicalAddress } = await import(`${facade}/model-source.js`);
+  const spelled = (base) => {
+    const before = Object.getOwnPropertyDescriptor(globalThis, "location");
+    Object.defineProperty(globalThis, "location", { value: base && { href: base }, configurable: true });
+    try {
+      return ["/models/x", "./x/", "../x", " https://CDN.test:443/a/../x/ ", "https://cdn.test/npm/a@1.0/x", "org/name", "org/name@v1", "//host/x", "/\\host/x", "https://u:p@cdn.test/x", "https://cdn.test/x?a", "ftp://cdn.test/x", "https://x\ny", "https:///x"].map(canonicalAddress);
+    } finally {
+      if (before) Object.defineProperty(globalThis, "location", before);
+      else delete globalThis.location;
+    }
+  };
+  const rest = ["https://cdn.test/x", "https://cdn.test/npm/a@1.0/x", "org/name", "org/name@v1", "//host/x", "/\\host/x", "https://u:p@cdn.test/x", "https://cdn.test/x?a", "ftp://cdn.test/x", "https://x\ny", "https:///x"];
+  assert.deepEqual(spelled("https://page.test/app/page.html"), ["https://page.test/models/x", "https://page.test/app/x", "https://page.test/x", ...rest]);
+  assert.deepEqual(spelled("blob:https://page.test/1").slice(0, 3), ["/models/x", "./x/", "../x"], "a worker of a blob has no address to start from");
+  assert.deepEqual(spelled(undefined).slice(0, 3), ["/models/x", "./x/", "../x"]);
 });
 
 test("the official client works over createFetch unchanged", async () => {

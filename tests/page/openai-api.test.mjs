@@ -68,7 +68,7 @@ test("completions: several choices a prompt, and the best of more", async () => 
   const model = await load();
   const [{ choices, usage }, sent] = await requests(() => model.completions.create({ prompt: ["a", "b c"], n: 2, seed: 1 }));
   assert.deepEqual(choices.map(({ index, text }) => [index, text]), [[0, "a"], [1, "a"], [2, "b c"], [3, "b c"]]);
-  assert.deepEqual(sent.map(({ seed, logprobs }) => [seed, logprobs]), [[1, undefined], [2, undefined], [1, undefined], [2, undefined]]);
+  assert.deepEqual(sent.map(({ seed, logprobs }) => [seed, logprobs]), [[1, undefined], [2, undefined], [3, undefined], [4, undefined]]);
   assert.deepEqual([usage.prompt_tokens, usage.completion_tokens], [10, 6]);
   const [best, tried] = await requests(() => model.completions.create({ prompt: ["a", "b"], best_of: 3 }));
   assert.deepEqual(best.choices.map(({ index, text, logprobs }) => [index, text, logprobs]), [[0, "a", null], [1, "b", null]]);
