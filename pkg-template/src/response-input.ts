@@ -128,7 +128,7 @@ export function echoedChoice({ tool_choice: choice }: ResponseCreateParams): Res
 const SHARED_FIELDS = [
   "model", "temperature", "top_p", "metadata", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
   "prompt_cache_options", "parallel_tool_calls", "moderation", "seed", "stop", "logit_bias", "presence_penalty", "frequency_penalty", "repetition_penalty", "top_k",
-  "min_p", "typical_p", "overflow", "speculation", "enable_thinking", "chat_template_kwargs", "grammar",
+  "min_p", "typical_p", "overflow", "speculation", "enable_thinking", "reasoning_budget", "chat_template_kwargs", "grammar",
 ] as const;
 
 /** The fields of a request that chat completions have too. */

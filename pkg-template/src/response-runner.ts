@@ -18,7 +18,7 @@ const REFUSED = { conversation: "Use 'previous_response_id'", prompt: "Write the
 const SPEC = {
   ...Object.fromEntries(
     ["input", "instructions", "stop", "logit_bias", "chat_template_kwargs", "grammar", "temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty",
-      "top_k", "min_p", "typical_p", "overflow", "speculation", "enable_thinking", "model", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+      "top_k", "min_p", "typical_p", "overflow", "speculation", "enable_thinking", "reasoning_budget", "model", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
       "prompt_cache_options", "parallel_tool_calls", "max_tool_calls", "tool_choice", "moderation"].map((name) => [name, valid.any]),
   ),
   ...Object.fromEntries(Object.entries(REFUSED).map(([name, advice]) => [name, validator(`omitted (${advice})`, (v) => Array.isArray(v) && v.length === 0)])),

@@ -144,6 +144,7 @@ export interface ResponseCreateParams {
   overflow?: Overflow | null;
   speculation?: Speculation | null;
   enable_thinking?: boolean | null;
+  reasoning_budget?: number | null;
   chat_template_kwargs?: Record<string, unknown> | null;
   grammar?: GrammarOption | null;
 }

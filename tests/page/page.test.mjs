@@ -336,14 +336,29 @@ test("answers have a schema, tools of the page, and thoughts apart", options, as
   assert.equal((await last.locator(".prose").last().innerText()).trim(), "three");
   await last.locator(".numbers summary").click();
   assert.match(await last.locator(".numbers").innerText(), /3 tokens\s*2 of them thinking/);
+  const budget = (dialog) => dialog.getByRole("spinbutton", { name: "Thinking limit in tokens" });
+  for (const [given, shown] of [["0", ""], ["", ""], ["1.4", "1"]]) {
+    await shape(page, async (dialog) => {
+      await budget(dialog).fill(given);
+      await budget(dialog).blur();
+      assert.equal(await budget(dialog).inputValue(), shown, given);
+    });
+  }
+  await send(page, "<think>one two three</think>four");
+  await last.locator(".numbers summary").click();
+  assert.match(await last.locator(".numbers").innerText(), /2 tokens\s*1 of them thinking/, "the thought is closed at the limit");
   await page.reload();
   await page.getByRole("article", { name: "Answer", exact: true }).first().waitFor();
-  await shape(page, async (dialog) => assert.equal(await dialog.getByRole("combobox", { name: "Thinking" }).inputValue(), "on"));
+  await shape(page, async (dialog) => {
+    assert.equal(await dialog.getByRole("combobox", { name: "Thinking" }).inputValue(), "on");
+    assert.equal(await budget(dialog).inputValue(), "1");
+  });
   await pick(page, "org/unknown");
   await page.getByRole("button", { name: /^org\/unknown/ }).waitFor();
   await shape(page, async (dialog) => {
     await dialog.getByRole("checkbox", { name: /call functions/, disabled: true }).waitFor();
     await dialog.getByRole("combobox", { name: "Thinking", disabled: true }).waitFor();
+    await dialog.getByRole("spinbutton", { name: "Thinking limit in tokens", disabled: true }).waitFor();
     await dialog.getByText("org/unknown calls no functions, or in an unknown format.").waitFor();
   });
   await send(page, "still answers");

@@ -124,6 +124,8 @@ test("tools, formats and reasoning become fields of the chat request", async () 
   await model.responses.create({ input: "x", text: { format: { type: "json_schema", name: "answer", schema, strict: true }, verbosity: "medium" }, reasoning: { effort: "low", summary: "auto" }, max_output_tokens: 9, truncation: "auto", include: ["reasoning.encrypted_content"], top_k: 3, stop: ["."] });
   const { messages: _, ...sent } = fake.seen.requests.at(-1);
   assert.deepEqual(sent, { chatTemplate: { enable_thinking: true }, maxTokens: 9, overflow: "truncate", topK: 3, stop: ["."] });
+  await model.responses.create({ input: "x", reasoning_budget: 7 });
+  assert.equal(fake.seen.requests.at(-1).reasoningBudget, 7);
   await model.responses.create({ input: "x", tools: [WEATHER] });
   const { type, ...described } = WEATHER;
   assert.deepEqual(fake.seen.requests.at(-1).tools, [{ type, function: described }]);

@@ -269,6 +269,9 @@ export const ANSWER = {
   toolsUnknown: (name: string) => `${name} calls no functions, or in an unknown format.`,
   thinking: "The thought is folded above the answer; its tokens are counted apart.",
   thinkingUnknown: (name: string) => `The thinking of ${name} cannot be switched.`,
+  budget: "Thinking limit in tokens",
+  budgetNone: "no limit",
+  budgetHint: "After so many tokens the thought is closed and the answer follows.",
 };
 
 /** Attachments and dictation of the composer. */

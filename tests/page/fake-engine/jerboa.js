@@ -27,15 +27,15 @@ const killed = () => {
 export const losses = [];
 const losing = (call) => losses.findIndex((loss) => loss.call === call);
 
-/** The events of an answer with `<think>…</think>` and Qwen's tool calls, as the engine splits them. */
-function answerEvents(answer) {
+/** The events of an answer with `<think>…</think>`, cut to a budget of words, and Qwen's tool calls, as the engine splits them. */
+function answerEvents(answer, budget) {
   const events = [];
   let calls = 0;
-  const words = (text, type) => {
-    for (const word of text.match(/\s*\S+(?:\s+$)?/g) ?? []) events.push({ text: type === "content" ? word : "", parts: [{ type, text: word }] });
+  const words = (text, type, max) => {
+    for (const word of (text.match(/\s*\S+(?:\s+$)?/g) ?? []).slice(0, max)) events.push({ text: type === "content" ? word : "", parts: [{ type, text: word }] });
   };
   for (const piece of answer.split(/(<think>.*?<\/think>|<tool_call>\s*\{.*?\}\s*<\/tool_call>)/s)) {
-    if (piece.startsWith("<think>")) words(piece.slice("<think>".length, -"</think>".length), "reasoning");
+    if (piece.startsWith("<think>")) words(piece.slice("<think>".length, -"</think>".length), "reasoning", budget);
     else if (/^<tool_call>\s*\{/.test(piece)) {
       const { name, arguments: given } = JSON.parse(piece.slice("<tool_call>".length, -"</tool_call>".length));
       const text = JSON.stringify(given);
@@ -161,7 +161,7 @@ export class Engine {
     const limited = nextMask && !call ? example.text : undefined;
     const text = limited ?? String(call ?? request.prompt ?? last?.content ?? request.ids);
     const parsed = request.messages && (request.tools || text.includes("<think>"));
-    const words = parsed ? answerEvents(text) : (text.match(/\s*\S+/g) ?? []).map((word) => ({ text: word }));
+    const words = parsed ? answerEvents(text, request.reasoningBudget) : (text.match(/\s*\S+/g) ?? []).map((word) => ({ text: word }));
     const done = [];
     let finishReason = "stop";
     for (const word of words) {

@@ -4,7 +4,7 @@ import type { ModelInfo } from "jerboa";
 import { useId } from "preact/hooks";
 import { ANSWER, UI } from "../strings";
 import { Dialog } from "../ui/dialog";
-import { answers, type AnswerSettings, callsTools, DEFAULTS, schemaProblem, set, switchesThinking } from "./answer-store";
+import { answers, type AnswerSettings, callsTools, DEFAULTS, isBudget, MAX_BUDGET, schemaProblem, set, switchesThinking, thinks } from "./answer-store";
 import { TOOLS } from "./tools";
 
 interface Props {
@@ -21,6 +21,7 @@ export function AnswerSheet({ open, onClose, info }: Props) {
       <Format />
       <Tools info={info} />
       <Thinking info={info} />
+      <ThinkingBudget info={info} />
       <button type="button" class="secondary" onClick={() => (answers.value = DEFAULTS)}>
         {UI.reset}
       </button>
@@ -99,6 +100,36 @@ function Thinking({ info }: { info: ModelInfo | undefined }) {
       </select>
       <p id={`${id}-hint`} class="hint">
         {known ? ANSWER.thinking : ANSWER.thinkingUnknown(info!.model)}
+      </p>
+    </div>
+  );
+}
+
+function ThinkingBudget({ info }: { info: ModelInfo | undefined }) {
+  const id = useId();
+  const change = (input: HTMLInputElement): void => {
+    const value = Math.min(MAX_BUDGET, Math.round(Number(input.value)));
+    set("budget", input.value.trim() !== "" && isBudget(value) ? value : undefined);
+    input.value = String(answers.peek().budget ?? "");
+  };
+  return (
+    <div class="field">
+      <label for={id}>{ANSWER.budget}</label>
+      <input
+        id={id}
+        type="number"
+        inputmode="numeric"
+        min={1}
+        max={MAX_BUDGET}
+        step={1}
+        placeholder={ANSWER.budgetNone}
+        value={answers.value.budget ?? ""}
+        disabled={info !== undefined && !thinks(info)}
+        aria-describedby={`${id}-hint`}
+        onChange={(e) => change(e.currentTarget)}
+      />
+      <p id={`${id}-hint`} class="hint">
+        {ANSWER.budgetHint}
       </p>
     </div>
   );

@@ -11,6 +11,8 @@ export interface AnswerSettings {
   schema: string;
   tools: boolean;
   thinking: "default" | "on" | "off";
+  /** Maximum tokens of the thought; absent without a limit. */
+  budget?: number | undefined;
 }
 
 const EXAMPLE = {
@@ -22,9 +24,15 @@ const EXAMPLE = {
 
 export const DEFAULTS: AnswerSettings = { format: "text", schema: JSON.stringify(EXAMPLE, null, 2), tools: false, thinking: "default" };
 
+/** Whether a value is a limit of a thought. */
+export const isBudget = (value: unknown): value is number => Number.isInteger(value) && (value as number) >= 1 && (value as number) <= MAX_BUDGET;
+
+/** More than any thought has. */
+export const MAX_BUDGET = 1_000_000;
+
 const same = (value: unknown): value is AnswerSettings => {
-  const { format, schema, tools, thinking } = (value ?? {}) as Partial<Record<keyof AnswerSettings, unknown>>;
-  return ["text", "json_object", "json_schema"].includes(format as string) && typeof schema === "string" && typeof tools === "boolean" && ["default", "on", "off"].includes(thinking as string);
+  const { format, schema, tools, thinking, budget } = (value ?? {}) as Partial<Record<keyof AnswerSettings, unknown>>;
+  return ["text", "json_object", "json_schema"].includes(format as string) && typeof schema === "string" && typeof tools === "boolean" && ["default", "on", "off"].includes(thinking as string) && (budget === undefined || isBudget(budget));
 };
 
 /** The settings, persisted between visits. */
@@ -41,6 +49,9 @@ export const callsTools = ({ toolCalls, hasChatTemplate }: ModelInfo): boolean =
 /** Whether the model's thinking can be switched. */
 export const switchesThinking = ({ reasoningControls = [] }: ModelInfo): boolean => reasoningControls.some((name) => name === "enable_thinking" || name === "thinking");
 
+/** Whether the model's answers may begin with a thought. */
+export const thinks = ({ reasoning }: ModelInfo): boolean => reasoning === true;
+
 /** Why a schema cannot be used; undefined if it can. */
 export function schemaProblem(text: string): string | undefined {
   try {
@@ -52,8 +63,8 @@ export function schemaProblem(text: string): string | undefined {
 }
 
 /** The fields of a request. A setting that the model does not have is left out. */
-export function answerFields(info: ModelInfo): Pick<ChatCompletionCreateParams, "response_format" | "tools" | "enable_thinking"> {
-  const { format, schema, tools, thinking } = answers.peek();
+export function answerFields(info: ModelInfo): Pick<ChatCompletionCreateParams, "response_format" | "tools" | "enable_thinking" | "reasoning_budget"> {
+  const { format, schema, tools, thinking, budget } = answers.peek();
   // A grammar would forbid the calls.
   const called = tools && format === "text" && callsTools(info);
   return {
@@ -61,5 +72,6 @@ export function answerFields(info: ModelInfo): Pick<ChatCompletionCreateParams, 
     ...(format === "json_schema" && !schemaProblem(schema) ? { response_format: { type: format, json_schema: { name: "answer", schema: JSON.parse(schema) as Record<string, unknown> } } } : {}),
     ...(called ? { tools: TOOLS } : {}),
     ...(thinking !== "default" && switchesThinking(info) ? { enable_thinking: thinking === "on" } : {}),
+    ...(budget !== undefined && thinks(info) ? { reasoning_budget: budget } : {}),
   };
 }
