@@ -131,3 +131,11 @@ test("the family that the guide shows is the one that is built", async () => {
   const [, shown] = /^```rust\n([\s\S]*?)^```/m.exec(await text("www/docs/add-a-model.md"));
   assert.equal(shown, await text("crate/src/arch/glm.rs"));
 });
+
+test("the other code that the guide shows is in a family", async () => {
+  const quotes = [...(await text("www/docs/add-a-model.md")).matchAll(/^```rust\n([\s\S]*?)^```/gm)].slice(1).map(([, code]) => code);
+  assert.ok(quotes.length >= 5);
+  const names = await readdir(join(ROOT, "crate/src/arch"));
+  const families = await Promise.all(names.filter((name) => name.endsWith(".rs")).map((name) => text(`crate/src/arch/${name}`)));
+  for (const code of quotes) assert.ok(families.some((family) => family.includes(code)), code);
+});
