@@ -1,5 +1,5 @@
 /**
- * The public API outside a browser: in Node, and in Deno (deno.test.mjs runs this file there). WebGPU is the npm package
+ * The public API outside a browser: in Node, and in Deno and Bun (deno.test.mjs and bun.test.mjs run this file there). WebGPU is the npm package
  * `webgpu` (Dawn), or Deno's own, on a software GPU.
  */
 
@@ -101,7 +101,9 @@ test("paths that do not exist, and machines without WebGPU, are refused with adv
   if (globalThis.navigator?.gpu) return;
   const entry = JSON.stringify(pathToFileURL(join(folder, "alone/node/node.js")).href);
   const script = `import(${entry}).then(({ loadModel }) => loadModel(${JSON.stringify(STORIES)}, { worker: false })).catch(({ code, message }) => console.log(code, message))`;
-  const { stdout } = await promisify(execFile)(process.execPath, ["-e", script], { cwd: folder });
+  // Bun would download the missing package.
+  const flags = process.versions.bun ? ["--no-install"] : [];
+  const { stdout } = await promisify(execFile)(process.execPath, [...flags, "-e", script], { cwd: folder });
   assert.match(stdout, /^no_webgpu .*'webgpu' is not installed.*npm install webgpu/s);
 });
 
