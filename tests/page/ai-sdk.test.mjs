@@ -137,6 +137,61 @@ test("tools: forced calls, streamed input, several steps", { timeout: PATIENCE }
   assert.equal(found.runs.length, 3, "each call ran once");
 });
 
+test("every tool choice, agents and objects over several steps", { timeout: PATIENCE }, async () => {
+  const found = await page.evaluate(async () => {
+    const ran = [];
+    const weather = ai.tool({ description: "Weather.", inputSchema: z.object({ city: z.enum(["Oslo", "Rome"]) }), execute: async ({ city }) => (ran.push(city), { city, celsius: 21 }) });
+    const providerOptions = { jerboa: { parallel_tool_calls: false } };
+    const base = { model: story, prompt: "Oslo?", tools: { weather }, maxOutputTokens: 80, temperature: 1, seed: 5, providerOptions };
+    const of = ({ finishReason, toolCalls, toolResults, text }) => ({ finishReason, called: toolCalls.map(({ toolName }) => toolName), results: toolResults.length, text: text.length > 0 });
+    const choices = {};
+    for (const toolChoice of ["auto", "none", "required", { type: "tool", toolName: "weather" }]) {
+      const name = toolChoice.type ?? toolChoice;
+      // Without a force the model answers in text, which ends at the limit.
+      const options = { ...base, toolChoice, ...(["auto", "none"].includes(name) ? { maxOutputTokens: 8 } : {}) };
+      const streamed = ai.streamText(options);
+      await streamed.consumeStream();
+      choices[name] = [of(await ai.generateText(options)), { called: (await streamed.toolCalls).map(({ toolName }) => toolName), finishReason: await streamed.finishReason }];
+    }
+    const agent = new ai.ToolLoopAgent({ model: story, tools: { weather }, stopWhen: ai.stepCountIs(3), prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber < 2 ? "required" : "none" }), maxOutputTokens: 80, temperature: 1, seed: 5, providerOptions });
+    const acted = await agent.generate({ prompt: "Oslo?" });
+    // Three tools in turn, each with the results before it, then an answer that follows a schema.
+    const order = ["locate", "weather", "convert"];
+    const step = (description, inputSchema, execute) => ai.tool({ description, inputSchema, execute });
+    const loop = await ai.generateText({
+      ...base,
+      tools: { locate: step("Place.", z.object({ near: z.boolean() }), () => ({ city: "Oslo" })), weather, convert: step("Units.", z.object({ to: z.enum(["F", "K"]) }), ({ to }) => ({ unit: to })) },
+      stopWhen: ai.stepCountIs(4),
+      prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber < 3 ? { type: "tool", toolName: order[stepNumber] } : "none" }),
+      output: ai.Output.object({ schema: Person }),
+    });
+    const streaming = ai.streamText({ model: story, prompt: "A child.", maxOutputTokens: 80, temperature: 1, seed: 1, output: ai.Output.object({ schema: Person }) });
+    const partials = await collect(streaming.partialOutputStream);
+    return {
+      choices,
+      acted: acted.steps.map(of),
+      loop: loop.steps.map(({ toolCalls, toolResults }) => [toolCalls.map(({ toolName }) => toolName).join(), toolResults.length]),
+      objects: [loop.output, await streaming.output, partials.at(-1)],
+      partials: partials.length,
+      ran: ran.every((city) => ["Oslo", "Rome"].includes(city)),
+    };
+  });
+  for (const name of ["auto", "none"]) {
+    const [whole, streamed] = found.choices[name];
+    assert.deepEqual(whole, { finishReason: "length", called: [], results: 0, text: true }, name);
+    assert.deepEqual(streamed, { called: [], finishReason: "length" }, name);
+  }
+  for (const name of ["required", "tool"]) {
+    const [whole, streamed] = found.choices[name];
+    assert.ok(whole.called.length > 0 && whole.called.every((called) => called === "weather"), `${name}: ${JSON.stringify(whole)}`);
+    assert.deepEqual([whole.finishReason, whole.results, streamed], ["tool-calls", whole.called.length, { called: whole.called, finishReason: "tool-calls" }], name);
+  }
+  assert.deepEqual(found.acted.map(({ results, text }) => [results > 0, text]), [[true, false], [true, false], [false, true]]);
+  assert.deepEqual(found.loop, [["locate", 1], ["weather", 1], ["convert", 1], ["", 0]]);
+  found.objects.forEach(assertPerson);
+  assert.ok(found.partials > 1 && found.ran);
+});
+
 test("an abort ends the answer with the signal's reason", { timeout: PATIENCE }, async () => {
   const found = await page.evaluate(async () => {
     const controller = new AbortController();
