@@ -264,8 +264,9 @@ impl<'a> DecodeLoop<'a> {
         } else if let Some(draft) = draft.filter(|_| decode.runs_ahead)
             && draft.supports(session.tokens())
         {
-            decode.speculate(session, draft.draft_always)?;
+            let always = draft.draft_always;
             decode.draft = Some(draft);
+            decode.speculate(session, always)?;
         }
         if !decode.done {
             // The first step's time includes the prompt: it counts only if no batch size is known
@@ -281,7 +282,10 @@ impl<'a> DecodeLoop<'a> {
         let tokens = session.buffer(Slot::Tokens)?;
         let counts = u64::from(TOKEN_RING_LEN + 2) * 4;
         session.gpu().write(tokens, counts, &[0; 8]);
-        self.speculation = Some(SpeculationController::new(always));
+        // Whether a draft model pays off depends more on the device than on the text.
+        let pause = session.model().draft_pause.get();
+        let pause = pause.filter(|_| self.draft.is_some());
+        self.speculation = Some(SpeculationController::new(always).with_pause(pause));
         self.batch_size = 1;
         Ok(())
     }
@@ -629,6 +633,8 @@ impl<'a> DecodeLoop<'a> {
         };
         session.add_generated(run, self.written_until.max(written));
         if let Some(draft) = self.draft {
+            let pause = self.speculation.as_ref().map(SpeculationController::pause);
+            session.model().draft_pause.set(pause);
             draft.settle(session.tokens());
         }
         Ok(())

@@ -93,6 +93,8 @@ pub struct Model {
     pub(super) batch_size: Cell<usize>,
     /// The share of tokens that its last constrained generation kept of those sampled ahead.
     pub(super) kept_ahead: Cell<f64>,
+    /// Plain steps between two trials of the draft model, as the last generation ended.
+    pub(super) draft_pause: Cell<Option<usize>>,
     /// What the steps of constrained generations took.
     pub(super) step_costs: Cell<StepCosts>,
     /// Weights that are paged in from the files at run time.
@@ -217,6 +219,7 @@ impl Model {
             batch_size: Cell::new(1),
             kept_ahead: Cell::new(FIRST_KEPT),
             step_costs: Cell::default(),
+            draft_pause: Cell::default(),
             pager: pager.map(Mutex::new),
         }))
     }

@@ -97,6 +97,20 @@ impl SpeculationController {
         }
     }
 
+    /// Starts with the pause that an earlier generation ended with.
+    pub fn with_pause(mut self, steps: Option<usize>) -> Self {
+        if let (Some(steps), false) = (steps, self.always) {
+            self.mode = ControllerMode::Plain(steps);
+            self.plain_steps_between_trials = steps;
+        }
+        self
+    }
+
+    /// The plain steps between two trials at present: the more have failed, the more.
+    pub fn pause(&self) -> usize {
+        self.plain_steps_between_trials
+    }
+
     /// Tokens per step at present.
     pub fn tokens_per_step(&self) -> f64 {
         if self.mode == ControllerMode::Drafting {
@@ -350,6 +364,26 @@ mod tests {
                 assert_eq!(pace.plain_ms, Some(1.0));
             }
         }
+    }
+
+    #[test]
+    fn a_pause_outlives_its_generation() {
+        let drafts_in = |pause: Option<usize>, count: usize| {
+            let mut pace = SpeculationController::new(false).with_pause(pause);
+            let mut drafts = 0;
+            for _ in 0..count / 4 {
+                let (steps, kind) = pace.next_batch(4);
+                drafts += usize::from(kind != BatchKind::Plain);
+                let cost = if kind == BatchKind::Plain { 1.0 } else { 3.0 };
+                pace.record_batch(kind, steps, steps, steps as f64 * cost);
+            }
+            (drafts, pace.pause())
+        };
+        let (drafts, pause) = drafts_in(None, 256);
+        assert!(drafts >= 3, "{drafts}");
+        assert!(pause >= 128, "{pause}");
+        assert_eq!(drafts_in(Some(512), 256), (0, 512));
+        assert_eq!(drafts_in(Some(128), 256), (1, 256));
     }
 
     #[test]
