@@ -31,6 +31,7 @@ mod session;
 mod soft_tokens;
 mod speculation_controller;
 mod step;
+mod step_costs;
 mod tied;
 mod tune;
 mod turns;

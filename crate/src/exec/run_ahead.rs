@@ -4,6 +4,7 @@
 
 use super::logits_pipeline::{LogitsPipeline, LogitsStage, TARGET_BATCH_MS};
 use super::session::Session;
+use super::step_costs::StepCosts;
 use crate::gpu::Readback;
 use crate::sample::{CertainSampler, Sampler};
 use std::collections::VecDeque;
@@ -18,10 +19,6 @@ const LAST_TOKEN_WEIGHT: f64 = 0.125;
 const RELIABLE: f64 = 0.99;
 /// Maximum steps in flight below it: enough to hide a readback, few to drop.
 const USUAL_STEPS_AHEAD: usize = 12;
-/// Weight of the last measurement in a mean.
-const LAST_MEASUREMENT_WEIGHT: f64 = 0.25;
-/// Shortest wait for a readback that is assumed, in milliseconds.
-const MIN_WAIT_MS: f64 = 0.05;
 /// The wait that is assumed where batches have a fixed size.
 const FIXED_WAIT_MS: f64 = 3.0;
 /// Lowest share of kept tokens that a generation begins with.
@@ -38,38 +35,6 @@ pub(super) enum GuessedMask {
     All,
     /// The last mask that was known: right inside of a long string, whatever the model does.
     Last,
-}
-
-/// Milliseconds of a constrained generation's steps, as measured on this device.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct StepCosts {
-    /// From one token to the next if each waits for its readback.
-    alone: Option<f64>,
-    /// The same if the next step was queued behind the last.
-    queued: Option<f64>,
-}
-
-impl StepCosts {
-    fn mean(known: &mut Option<f64>, took: f64) {
-        let mean = known.get_or_insert(took);
-        *mean += LAST_MEASUREMENT_WEIGHT * (took - *mean);
-    }
-
-    /// Notes the time of a step that waited for the readback of the one before.
-    pub(super) fn record_alone(&mut self, took: f64) {
-        Self::mean(&mut self.alone, took);
-    }
-
-    /// Notes the time of a step that was queued behind another.
-    pub(super) fn record_queued(&mut self, took: f64) {
-        Self::mean(&mut self.queued, took);
-    }
-
-    /// What a kept token saves, and what a step costs; `None` until both were measured.
-    fn known(self) -> Option<(f64, f64)> {
-        let step = self.queued?.max(0.01);
-        Some(((self.alone? - step).max(MIN_WAIT_MS), step))
-    }
 }
 
 /// What is known about one guess.

@@ -50,8 +50,11 @@ impl DecodeLoop<'_> {
             return Ok(false);
         };
         let depth = ahead.depth(self.batch_size);
+        let queued: usize = self.in_flight.iter().map(|(_, batch)| batch.steps).sum();
+        let has_guesses = self.returned + queued > self.masked_token + 1;
         if depth == 0 || self.is_holding {
-            return Ok(depth > 0);
+            // Nothing else may follow guesses, even if they are not worth it any more.
+            return Ok(depth > 0 || has_guesses);
         }
         if ahead.guess == GuessedMask::All && !self.masks_nothing {
             session.write_mask(&vec![u32::MAX; self.mask.len()])?;
