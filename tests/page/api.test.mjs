@@ -186,6 +186,7 @@ test("a draft model changes the number of steps, not the text", { timeout: 2 * P
     const alone = await jerboa.loadModel(files);
     const refused = await alone.generate("a", { speculation: "draft" }).details.then(() => "none", (error) => String(error));
     await alone.unload();
+    await jerboa.deleteModel(draft);
     return { reports, found, info, refused, draft };
   }, golden.prompt_ids);
   for (const [plain, drafted] of result.found) {

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 const MIN_PLAIN_STEPS: usize = 8;
 /// Maximum plain steps until the next trial.
 const MAX_PLAIN_STEPS: usize = 512;
+/// Maximum plain steps before the first trial of a generation that follows another one.
+const MAX_FIRST_PAUSE: usize = 64;
 /// Maximum steps of a batch at first, so that two batches of equal size soon occur [`APART`] from
 /// each other.
 const MAX_FIRST_BATCH_STEPS: usize = 4;
@@ -100,6 +102,7 @@ impl SpeculationController {
     /// Starts with the pause that an earlier generation ended with.
     pub fn with_pause(mut self, steps: Option<usize>) -> Self {
         if let (Some(steps), false) = (steps, self.always) {
+            let steps = steps.min(MAX_FIRST_PAUSE);
             self.mode = ControllerMode::Plain(steps);
             self.plain_steps_between_trials = steps;
         }
@@ -382,8 +385,12 @@ mod tests {
         let (drafts, pause) = drafts_in(None, 256);
         assert!(drafts >= 3, "{drafts}");
         assert!(pause >= 128, "{pause}");
-        assert_eq!(drafts_in(Some(512), 256), (0, 512));
-        assert_eq!(drafts_in(Some(128), 256), (1, 256));
+        assert_eq!(drafts_in(Some(512), MAX_FIRST_PAUSE), (0, MAX_FIRST_PAUSE));
+        let (later, pause) = drafts_in(Some(512), 256);
+        assert!(
+            later < drafts && pause >= 2 * MAX_FIRST_PAUSE,
+            "{later} {pause}"
+        );
     }
 
     #[test]
