@@ -2,7 +2,8 @@
 
 import type { LoadRequest } from "./model-store";
 
-const bundledUrl = (folder: string): string => new URL(`models/${folder}/`, document.baseURI).href;
+/** As in `info.model`, without a slash at the end. */
+const bundledUrl = (folder: string): string => new URL(`models/${folder}`, document.baseURI).href;
 
 /** The chat model bundled with the page. */
 export const BUNDLED_CHAT: LoadRequest = { source: bundledUrl("stories260K"), label: "stories260K", options: {} };
@@ -61,7 +62,7 @@ export const VISION_SUGGESTIONS: readonly Suggestion[] = [
 ];
 
 /** Silero VAD, bundled with the page: distinguishes speech from noise. */
-export const SILERO = `${bundledUrl("silero-vad")}model.safetensors`;
+export const SILERO = `${bundledUrl("silero-vad")}/model.safetensors`;
 
 /** A recording to transcribe: John F. Kennedy's inaugural address, 1961 (US government, public domain). */
 export const SAMPLE_RECORDING = new URL("audio/inaugural-address.mp3", document.baseURI).href;
