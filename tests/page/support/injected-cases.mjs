@@ -59,6 +59,9 @@ export const CALLS = {
     ...first(VALUE, ["GPUDevice.createBuffer"]),
     ...always(VALUE, ["GPUBuffer.getMappedRange"]),
     ...always(PROMISE, ["GPUBuffer.mapAsync"]),
+    // Chromium only: they hurry a readback.
+    ...sometimes(NOTHING, ["GPUDevice.pushErrorScope"]),
+    ...sometimes(PROMISE, ["GPUDevice.popErrorScope"]),
   ],
 };
 
