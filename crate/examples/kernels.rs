@@ -17,7 +17,7 @@ use jerboa::kernels::matmul::{
     GemmTiling, GemvBlocksTiling, GemvTiling, Matmul, NormPrologue, View, WeightPlanes,
 };
 use jerboa::kernels::recurrent::{GatedNormKernel, RecurrentKernel, RuleBuffers};
-use jerboa::kernels::sample::{SampleKernels, mask_words, settings, work_bytes};
+use jerboa::kernels::sample::{SampleKernels, SampledRow, mask_words, settings, work_bytes};
 use jerboa::sample::SamplingParams;
 use std::error::Error;
 use std::time::Instant;
@@ -684,7 +684,7 @@ fn sample(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 adjust: None,
                 mask: Some(mask.clone()),
                 adjusted: scores.clone(),
-                row: None,
+                row: SampledRow::Single,
                 candidates: None,
             };
             let [histogram, gather] = kernels.filters();
