@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import type { Model } from "jerboa";
 import { COMPOSER } from "../strings";
+import { textFileProblem } from "../text-file";
 import { announce } from "../ui/announce";
 import { Icon } from "../ui/icon";
 
@@ -15,8 +16,6 @@ export interface Attachment {
   url: string;
 }
 
-/** Maximum bytes of a text file. */
-const MAX_TEXT_BYTES = 4e6;
 const TEXT_TYPES = "text/*,.md,.txt,.csv,.json,.html,.xml,.yaml,.toml,.rs,.js,.ts,.tsx,.py,.java,.c,.cpp,.h,.go,.sql,.log";
 
 /** The attachments of the next message. */
@@ -32,9 +31,8 @@ export async function attach(files: readonly File[], model: Model | undefined): 
   problem.value = "";
   for (const file of files) {
     const image = file.type.startsWith("image/");
-    if (image && !acceptsImages(model)) problem.value = COMPOSER.noImages(model?.info.model ?? "");
-    else if (!image && file.size > MAX_TEXT_BYTES) problem.value = COMPOSER.tooLarge(file.name);
-    else if (!image && (await file.text()).includes("\u0000")) problem.value = COMPOSER.notText(file.name);
+    const reason = !image ? await textFileProblem(file) : acceptsImages(model) ? "" : COMPOSER.noImages(model?.info.model ?? "");
+    if (reason) problem.value = reason;
     else attached.value = [...attached.peek(), { name: file.name, kind: image ? "image" : "text", blob: file, url: image ? URL.createObjectURL(file) : "" }];
   }
   announce(problem.value || COMPOSER.attached(files.length));

@@ -6,9 +6,9 @@ import { bytes } from "../format";
 import { BUNDLED_CHAT, FIRST_CHAT, requestOf } from "../model/catalog";
 import type { ModelSlot } from "../model/model-store";
 import { PendingStage } from "../model/status";
-import { ALSO, APP, CHAT, LINKS, LINK_LABELS, LOAD, NOTES } from "../strings";
+import { WrongModel } from "../model/wrong-model";
+import { ALSO, APP, CHAT, LINKS, LINK_LABELS, NOTES } from "../strings";
 import { gpu } from "../webgpu";
-import { Notice } from "../ui/notice";
 
 /**
  * The first thing that is painted, with or without a model. www/shell.ts renders the same before the page's script
@@ -140,13 +140,11 @@ export function NotForText({ model, reads, choose }: { model: Model; reads: bool
   const { task } = model.info;
   const tab = ALSO.tabs.find(({ id }) => id === SPEECH_TABS[task]);
   return (
-    <Notice
+    <WrongModel
       title={CHAT.notForText(model.info.model)}
-      actions={
+      choose={choose}
+      more={
         <>
-          <button type="button" class="primary" onClick={choose}>
-            {LOAD.other}
-          </button>
           {task === "embed" && (
             <a class="secondary" href="#embedding">
               {CHAT.toEmbedding}
@@ -161,6 +159,6 @@ export function NotForText({ model, reads, choose }: { model: Model; reads: bool
       }
     >
       {task === "embed" ? CHAT.vectors : task === "rerank" ? CHAT.ranks : tab ? tab.does : reads ? "" : CHAT.noTokenizer}
-    </Notice>
+    </WrongModel>
   );
 }

@@ -8,12 +8,10 @@ import { Icon } from "../ui/icon";
 import { EXAMPLES } from "./examples";
 import type { Library } from "./library";
 import { COMPOSER, EMBEDDING } from "../strings";
+import { MAX_TEXT_BYTES } from "../text-file";
 
 /** The used control may have disappeared. */
 const settle = (): void => refocus(".search input:not(:disabled)", ".desk-side textarea");
-
-/** Maximum file size in bytes. */
-const LARGEST = 4e6;
 
 export function Documents({ library }: { library: Library }) {
   const over = useSignal(false);
@@ -22,9 +20,9 @@ export function Documents({ library }: { library: Library }) {
   const busy = library.work.value !== undefined || !library.ready.value;
 
   const take = async (files: readonly File[]): Promise<void> => {
-    const large = files.filter(({ size }) => size > LARGEST).map(({ name }) => name);
+    const large = files.filter(({ size }) => size > MAX_TEXT_BYTES).map(({ name }) => name);
     problem.value = large.length ? COMPOSER.tooLarge(large.join(", ")) : "";
-    const texts = await Promise.all(files.filter(({ size }) => size <= LARGEST).map(async (file) => ({ id: file.name, text: await file.text() })));
+    const texts = await Promise.all(files.filter(({ size }) => size <= MAX_TEXT_BYTES).map(async (file) => ({ id: file.name, text: await file.text() })));
     const readable = texts.filter(({ text }) => !text.includes("\u0000"));
     if (readable.length < texts.length) problem.value += ` ${EMBEDDING.onlyText}`;
     await library.add(readable);

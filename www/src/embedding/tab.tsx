@@ -6,6 +6,7 @@ import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { EMBEDDING_SUGGESTIONS, BUNDLED_ENCODER, MINILM } from "../model/catalog";
 import { ModelStage } from "../model/stage";
+import { WrongModel } from "../model/wrong-model";
 import { EMBEDDING, HUB, LOAD, TAB_NAMES, UI } from "../strings";
 import { Notice } from "../ui/notice";
 import { Documents } from "./documents";
@@ -52,16 +53,9 @@ function facts({ info }: Model, fromCache: boolean): string {
 function Desk({ model, choose }: { model: Model; choose: () => void }) {
   if (model.info.task !== "embed") {
     return (
-      <Notice
-        title={EMBEDDING.wrongTask(model.info.model)}
-        actions={
-          <button type="button" class="primary" onClick={choose}>
-            {LOAD.other}
-          </button>
-        }
-      >
+      <WrongModel title={EMBEDDING.wrongTask(model.info.model)} choose={choose}>
         {model.info.task === "rerank" ? EMBEDDING.ranks : EMBEDDING.generates}
-      </Notice>
+      </WrongModel>
     );
   }
   return (

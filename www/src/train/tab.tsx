@@ -9,17 +9,16 @@ import { chatSlot } from "../chat/slot";
 import { bytes, parameters, rate } from "../format";
 import { BUNDLED_CHAT, CHAT_SUGGESTIONS } from "../model/catalog";
 import { ModelStage } from "../model/stage";
+import { WrongModel } from "../model/wrong-model";
 import { save } from "../speech/stt";
-import { CHAT, COMPOSER, HUB, LOAD, MESSAGE, TRAIN, UI } from "../strings";
+import { CHAT, COMPOSER, HUB, MESSAGE, TRAIN, UI } from "../strings";
+import { textFileProblem } from "../text-file";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import { Curve } from "./curve";
 import type { TrainingText } from "./data";
 import { EXAMPLE } from "./example";
 import { settingsFor, TrainingState, type TrainingSettings } from "./training";
-
-/** Maximum file size in bytes. */
-const MAX_FILE_BYTES = 4e6;
 
 // Outside the component: switching tabs keeps the run and its results.
 const training = new TrainingState();
@@ -45,16 +44,9 @@ export function TrainTab() {
 function Desk({ model, choose }: { model: Model; choose: () => void }) {
   if (model.info.task !== "generate") {
     return (
-      <Notice
-        title={TRAIN.wrongTask(model.info.model)}
-        actions={
-          <button type="button" class="primary" onClick={choose}>
-            {LOAD.other}
-          </button>
-        }
-      >
+      <WrongModel title={TRAIN.wrongTask(model.info.model)} choose={choose}>
         {TRAIN.chooseText}
-      </Notice>
+      </WrongModel>
     );
   }
   return (
@@ -83,9 +75,8 @@ function Data({ model }: { model: Model }) {
     const input = event.currentTarget;
     const file = input.files?.[0];
     if (!file) return;
-    const content = file.size > MAX_FILE_BYTES ? "" : await file.text();
-    problem.value = file.size > MAX_FILE_BYTES ? COMPOSER.tooLarge(file.name) : content.includes("\u0000") ? COMPOSER.notText(file.name) : "";
-    if (!problem.value) text.value = { name: file.name, content };
+    problem.value = await textFileProblem(file);
+    if (!problem.value) text.value = { name: file.name, content: await file.text() };
     input.value = "";
   };
   return (

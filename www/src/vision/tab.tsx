@@ -9,9 +9,9 @@ import { bytes, milliseconds, parameters } from "../format";
 import { BUNDLED_VISION, requestOf, VISION_SUGGESTIONS } from "../model/catalog";
 import { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
+import { WrongModel } from "../model/wrong-model";
 import { HUB, LOAD, TAB_NAMES, TOOLBAR, UI, VISION } from "../strings";
 import { Icon } from "../ui/icon";
-import { Notice } from "../ui/notice";
 import { ImageFacts, ImageList } from "./images";
 import { type VisionTurn, VisionChat } from "./vision-chat";
 import { locale } from "../language";
@@ -68,16 +68,9 @@ function facts({ info }: Model, fromCache: boolean): string {
 function Desk({ model, choose }: { model: Model; choose: () => void }) {
   if (!acceptsImages(model)) {
     return (
-      <Notice
-        title={VISION.noImages(model.info.model)}
-        actions={
-          <button type="button" class="primary" onClick={choose}>
-            {LOAD.other}
-          </button>
-        }
-      >
+      <WrongModel title={VISION.noImages(model.info.model)} choose={choose}>
         {VISION.chooseVision}
-      </Notice>
+      </WrongModel>
     );
   }
   return (
