@@ -5,23 +5,38 @@ import type { EngineLoadOptions, LoadProgress } from "../contract.js";
 /** A text, or a conversation as the chat template takes it. */
 export type TrainText = string | unknown[];
 
-/** Options of a run, as the module reads them. */
-export interface TrainRequest {
+/** Settings of a run. */
+export interface TrainSettings {
+  /** Rank of the updates: more learns more and takes more memory. Default: `8`. */
+  rank?: number;
+  /** The updates are multiplied by `alpha / rank`. Default: `16`. */
+  alpha?: number;
+  /** Names of the matrices to update, such as `q_proj`. Default: all matrices of the layers. */
+  targets?: string[];
+  /** Passes over the data. Default: `1`. */
+  epochs?: number;
+  /** Sequences per step. Default: `8`. */
+  batchSize?: number;
+  /** Highest learning rate. Default: `0.0002`. */
+  learningRate?: number;
+  /** How the learning rate goes on after the warm-up. Default: `linear`, down to 0. */
+  schedule?: "constant" | "linear" | "cosine";
+  /** Share of the steps in which the learning rate rises. Default: `0.05`. */
+  warmUp?: number;
+  /** Weight decay of AdamW. Default: `0`. */
+  weightDecay?: number;
+  /** Maximum tokens of a sequence; activations take memory in proportion. Default: `512`. */
+  maxLength?: number;
+  /** Seed of the first weights and of the order of the data. Equal runs on one device have equal bits. Default: `0`. */
+  seed?: number;
+}
+
+/** Settings of a run, as the module reads them. */
+export interface TrainRequest extends TrainSettings {
   /** Name of the model in adapter_config.json. */
   base: string;
-  rank?: number;
-  alpha?: number;
-  targets?: string[];
-  epochs?: number;
-  batchSize?: number;
-  learningRate?: number;
-  schedule?: "constant" | "linear" | "cosine";
-  warmUp?: number;
-  weightDecay?: number;
-  maxLength?: number;
   /** Share of the data that only measures the loss. */
   evaluation?: number;
-  seed?: number;
 }
 
 /** What a run will do and take, known before its first step. */

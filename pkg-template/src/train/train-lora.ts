@@ -12,37 +12,15 @@ import { sourceOf } from "../model-source.js";
 import { isUntrusted, workerAt } from "../trusted.js";
 import { ABORT_TIMEOUT_MS, isolated, untilAborted, WORKER_START_TIMEOUT_MS, withTimeout } from "../waits.js";
 import { adapterOf, bytesOf, type AdapterFiles, type TrainedAdapter } from "./adapter.js";
-import type { TrainArguments, TrainEvent, TrainPlan, TrainProgress, TrainRequest, TrainResult } from "./calls.js";
+import type { TrainArguments, TrainEvent, TrainPlan, TrainProgress, TrainRequest, TrainResult, TrainSettings } from "./calls.js";
 import { trainTexts, type TrainData } from "./dataset.js";
 
 /** Options of {@link trainLora}. */
-export interface TrainOptions {
-  /** Rank of the updates: more learns more and takes more memory. Default: `8`. */
-  rank?: number;
-  /** The updates are multiplied by `alpha / rank`. Default: `16`. */
-  alpha?: number;
-  /** Names of the matrices to update, such as `q_proj`. Default: all matrices of the layers. */
-  targets?: string[];
-  /** Passes over the data. Default: `1`. */
-  epochs?: number;
-  /** Sequences per step. Default: `8`. */
-  batchSize?: number;
-  /** Highest learning rate. Default: `0.0002`. */
-  learningRate?: number;
-  /** How the learning rate goes on after the warm-up. Default: `linear`, down to 0. */
-  schedule?: "constant" | "linear" | "cosine";
-  /** Share of the steps in which the learning rate rises. Default: `0.05`. */
-  warmUp?: number;
-  /** Weight decay of AdamW. Default: `0`. */
-  weightDecay?: number;
-  /** Maximum tokens of a sequence; activations take memory in proportion. Default: `512`. */
-  maxLength?: number;
+export interface TrainOptions extends TrainSettings {
   /** Share of the sequences that only measure the loss, or separate data for it. Default: `0.1`. */
   evaluation?: number | TrainData;
   /** Steps between evaluations; they also run before the first and after the last step. Default: a tenth of the steps. */
   evaluationSteps?: number;
-  /** Seed of the first weights and of the order of the data. Equal runs on one device have equal bits. Default: `0`. */
-  seed?: number;
   /** The files of an adapter to go on with. Its rank, alpha and targets are the defaults of this run. */
   resume?: AdapterFiles;
   /** Options of the load, if the model is given by name or files. A loaded model has its own. */
