@@ -11,32 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Sources of the engine's WebAssembly module.
-const ENGINE_INPUTS: [&str; 6] = [
+/// Sources of every WebAssembly module besides its own folders.
+const MODULE_INPUTS: [&str; 4] = [
     "Cargo.toml",
     "Cargo.lock",
     ".cargo/config.toml",
     "wasm-pack.toml",
-    "crate",
-    "shaders",
-];
-/// Sources of the grammar module, which pages load on first use.
-const GRAMMAR_INPUTS: [&str; 5] = [
-    "Cargo.toml",
-    "Cargo.lock",
-    ".cargo/config.toml",
-    "wasm-pack.toml",
-    "grammar",
-];
-/// Sources of the training module, which has its own build of the engine.
-const TRAIN_INPUTS: [&str; 7] = [
-    "Cargo.toml",
-    "Cargo.lock",
-    ".cargo/config.toml",
-    "wasm-pack.toml",
-    "crate",
-    "shaders",
-    "train",
 ];
 /// Further sources of the npm package.
 const FACADE_INPUTS: [&str; 8] = [
@@ -135,7 +115,8 @@ struct ModuleSource {
     folder: &'static str,
     /// Stem of the module's files.
     stem: &'static str,
-    inputs: &'static [&'static str],
+    /// Folders of its sources.
+    sources: &'static [&'static str],
     /// What is compiled, for the progress lines.
     what: &'static str,
 }
@@ -144,7 +125,7 @@ const ENGINE: ModuleSource = ModuleSource {
     stamp: "module",
     folder: "crate",
     stem: "jerboa",
-    inputs: &ENGINE_INPUTS,
+    sources: &["crate", "shaders"],
     what: "the engine",
 };
 
@@ -152,7 +133,7 @@ const GRAMMAR: ModuleSource = ModuleSource {
     stamp: "grammar",
     folder: "grammar",
     stem: "grammar",
-    inputs: &GRAMMAR_INPUTS,
+    sources: &["grammar"],
     what: "the grammar module",
 };
 
@@ -160,7 +141,8 @@ const TRAIN: ModuleSource = ModuleSource {
     stamp: "train",
     folder: "train",
     stem: "train",
-    inputs: &TRAIN_INPUTS,
+    // It has its own build of the engine.
+    sources: &["crate", "shaders", "train"],
     what: "the training module",
 };
 
@@ -174,7 +156,7 @@ fn build_module(
     let wasm = folder.join(format!("{}_bg.wasm", source.stem));
     unless_fresh(
         source.stamp,
-        source.inputs,
+        &[&MODULE_INPUTS, source.sources].concat(),
         &toolchain.describe(),
         &wasm,
         || {
