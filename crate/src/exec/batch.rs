@@ -548,10 +548,7 @@ impl DecodeBatch {
         let Some((read, steps)) = self.in_flight.pop_front() else {
             return Ok(());
         };
-        let bytes = match self.in_flight.is_empty() {
-            true => read.wait().await?,
-            false => read.wait_behind_work().await?,
-        };
+        let bytes = read.wait_urgently_if(self.in_flight.is_empty()).await?;
         let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
         let now = now_ms();
         let took = now - std::mem::replace(&mut self.last_ms, now);

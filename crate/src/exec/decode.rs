@@ -91,12 +91,6 @@ fn positions(steps: usize, kind: BatchKind) -> usize {
     }
 }
 
-impl InFlightBatch {
-    fn positions(&self) -> usize {
-        positions(self.steps, self.kind)
-    }
-}
-
 /// A running generation.
 pub struct DecodeLoop<'a> {
     in_flight: VecDeque<(Readback, InFlightBatch)>,
@@ -290,6 +284,19 @@ impl<'a> DecodeLoop<'a> {
         Ok(())
     }
 
+    /// Steps that were submitted and not yet read back.
+    fn steps_in_flight(&self) -> usize {
+        self.in_flight.iter().map(|(_, batch)| batch.steps).sum()
+    }
+
+    /// Positions that these steps may take.
+    fn positions_in_flight(&self) -> usize {
+        let batches = self.in_flight.iter();
+        batches
+            .map(|(_, batch)| positions(batch.steps, batch.kind))
+            .sum()
+    }
+
     /// Whether drafts are looked up, so that plain steps must append to the history.
     fn looks_up(&self) -> bool {
         self.speculation.is_some() && self.draft.is_none()
@@ -431,8 +438,7 @@ impl<'a> DecodeLoop<'a> {
             Some(pace) => pace.next_batch(most),
             None => (most, BatchKind::Plain),
         };
-        let under_way = self.in_flight.iter().map(|(_, batch)| batch.positions());
-        let under_way: usize = under_way.sum::<usize>() + positions(steps, kind);
+        let under_way = self.positions_in_flight() + positions(steps, kind);
         let far = (self.end + self.returned - self.first + under_way).min(session.capacity());
         if let Err(error) = session.reserve(far).await {
             // Return the results in flight first.
@@ -465,9 +471,8 @@ impl<'a> DecodeLoop<'a> {
     /// `most` steps; `None` for a batch without it.
     async fn proposals(&mut self, session: &Session, most: usize) -> Option<usize> {
         let pace = self.speculation.as_ref()?;
+        let under_way = self.positions_in_flight() + most * DRAFT_ROWS as usize;
         let draft = self.draft.as_mut().filter(|_| pace.drafts_next())?;
-        let under_way = self.in_flight.iter().map(|(_, batch)| batch.positions());
-        let under_way: usize = under_way.sum::<usize>() + most * DRAFT_ROWS as usize;
         let far = self.end + self.returned - self.first + under_way;
         // Without room for it, steps go on without the draft model.
         let has_room = draft.reserve(far.min(session.capacity())).await;
@@ -560,10 +565,7 @@ impl<'a> DecodeLoop<'a> {
             let is_urgent = self.in_flight.is_empty()
                 || self.constraint.is_some()
                 || self.returned == self.first;
-            let bytes = match is_urgent {
-                true => read.wait().await?,
-                false => read.wait_behind_work().await?,
-            };
+            let bytes = read.wait_urgently_if(is_urgent).await?;
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
             self.readbacks += 1;
             if let Some(ahead) = &mut self.ahead {

@@ -171,12 +171,15 @@ pub struct Readback {
 impl Readback {
     /// Waits for the bytes.
     pub async fn wait(self) -> Result<Vec<u8>> {
-        self.js.hurry(&self.bytes);
-        self.wait_behind_work().await
+        self.wait_urgently_if(true).await
     }
 
-    /// The same without hurry, for a caller that has submitted more work.
-    pub async fn wait_behind_work(self) -> Result<Vec<u8>> {
+    /// Waits for the bytes, without hurry unless they are urgent: the caller may have submitted more
+    /// work.
+    pub async fn wait_urgently_if(self, is_urgent: bool) -> Result<Vec<u8>> {
+        if is_urgent {
+            self.js.hurry(&self.bytes);
+        }
         let bytes = JsFuture::from(self.bytes)
             .await
             .map_err(|e| Error::DeviceLost {

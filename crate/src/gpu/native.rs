@@ -162,8 +162,8 @@ impl Readback {
         Ok(data)
     }
 
-    /// The same, for a caller that has submitted more work.
-    pub async fn wait_behind_work(self) -> Result<Vec<u8>> {
+    /// Waits for the bytes. All are urgent here.
+    pub async fn wait_urgently_if(self, _is_urgent: bool) -> Result<Vec<u8>> {
         self.wait().await
     }
 }

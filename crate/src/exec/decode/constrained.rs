@@ -46,22 +46,21 @@ impl DecodeLoop<'_> {
 
     /// Submits steps under the guessed mask; returns whether any are in flight.
     pub(super) async fn submit_guesses(&mut self, session: &mut Session) -> Result<bool> {
-        let Some(ahead) = self.ahead.as_mut().filter(|_| !self.forward_submitted) else {
+        let Some(ahead) = self.ahead.as_ref().filter(|_| !self.forward_submitted) else {
             return Ok(false);
         };
-        let depth = ahead.depth(self.batch_size);
-        let queued: usize = self.in_flight.iter().map(|(_, batch)| batch.steps).sum();
-        let has_guesses = self.returned + queued > self.masked_token + 1;
+        let (depth, guess) = (ahead.depth(self.batch_size), ahead.guess);
+        let has_guesses = self.returned + self.steps_in_flight() > self.masked_token + 1;
         if depth == 0 || self.is_holding {
             // Nothing else may follow guesses, even if they are not worth it any more.
             return Ok(depth > 0 || has_guesses);
         }
-        if ahead.guess == GuessedMask::All && !self.masks_nothing {
+        if guess == GuessedMask::All && !self.masks_nothing {
             session.write_mask(&vec![u32::MAX; self.mask.len()])?;
             self.masks_nothing = true;
         }
         loop {
-            let under_way: usize = self.in_flight.iter().map(|(_, batch)| batch.steps).sum();
+            let under_way = self.steps_in_flight();
             let left = self.budget - self.returned - under_way;
             let steps = RunAhead::submission(depth)
                 .min((depth + 1).saturating_sub(under_way))
@@ -126,10 +125,10 @@ impl DecodeLoop<'_> {
                 return Ok(());
             }
         }
+        let under_way = self.steps_in_flight();
         let Some(constraint) = self.constraint.as_mut().filter(|_| !self.done) else {
             return Ok(());
         };
-        let under_way: usize = self.in_flight.iter().map(|(_, batch)| batch.steps).sum();
         if under_way > 0 {
             // Many forced tokens are cheaper in one prefill than in steps.
             let left = constraint.known_forced().saturating_sub(under_way);
