@@ -43,6 +43,8 @@ pub(super) struct Loader<'a> {
     targets: SortedMap<(usize, u64), Vec<(usize, usize)>>,
     infos: SortedMap<(usize, u64), TensorInfo>,
     pipelines: TranscodePipelines,
+    /// Kernels compiled ahead of their first use.
+    compiling: Option<LocalBoxFuture<'a, Result<TranscodePipelines>>>,
     pending: usize,
     /// Writes submitted before the pending ones.
     draining: Option<LocalBoxFuture<'a, Result<()>>>,
@@ -97,6 +99,7 @@ impl<'a> Loader<'a> {
             targets: SortedMap::new(),
             infos: SortedMap::new(),
             pipelines: TranscodePipelines::new(),
+            compiling: None,
             pending: 0,
             draining: None,
             transcodes: false,
@@ -160,6 +163,7 @@ impl<'a> Loader<'a> {
             targets: SortedMap::new(),
             infos: SortedMap::new(),
             pipelines,
+            compiling: None,
             pending: 0,
             draining: None,
             transcodes: false,
@@ -226,6 +230,7 @@ impl<'a> Loader<'a> {
             Some(kept) => self.restore(kept).await?,
             None => false,
         };
+        self.start_compiling();
         let missing = |unit: usize| self.units.get(unit).is_some_and(Option::is_some);
         let asked = |key: &(usize, u64)| {
             self.targets
@@ -304,7 +309,7 @@ impl<'a> Loader<'a> {
         // word stay separate.
         let room = SLAB_BYTES.min(self.gpu.caps().max_weight_buffer());
         let slab = ((room / per_row) as usize / 4 * 4).max(4);
-        if route == LoadPath::Gpu {
+        if matches!(route, LoadPath::Gpu(_)) {
             format::check_parts(source)?;
         }
         let whole = route == LoadPath::Direct
@@ -321,7 +326,7 @@ impl<'a> Loader<'a> {
             let piece = piece.ok_or_else(|| {
                 Error::Internal(format!("loading: {} cannot be split by rows", source.name))
             })?;
-            self.push_unit(weight, row + first, piece, route)?;
+            self.push_unit(weight, row + first, piece, route.clone())?;
         }
         Ok(())
     }

@@ -2,16 +2,19 @@
 
 use super::super::plan_mismatch;
 use super::super::write::WeightRegion;
-use super::Loader;
 use super::load_unit::{LoadPath, LoadUnit, stored_rows};
+use super::{Loader, TranscodePipelines};
 use crate::Result;
+use crate::device::registry::{Shader, Variant};
 use crate::exec::load_times::Stopwatch;
 use crate::format::{self, Encoding, Float, PartBytes, PartRole, WeightLayout};
-use crate::gpu::{Backend, Buffer, BufferUsage, Command, DispatchDesc};
+use crate::gpu::{Backend, Buffer, BufferUsage, Command, DispatchDesc, Gpu};
 use crate::ir::WeightKind;
 use crate::kernels::Launch;
 use crate::kernels::transcode::{self, TranscodeTarget};
 use crate::plan::{Slot, WeightPlan};
+use crate::util::map::SortedSet;
+use futures_util::future::LocalBoxFuture;
 
 impl Loader<'_> {
     /// Transcodes a unit whose bytes are complete.
@@ -20,7 +23,7 @@ impl Loader<'_> {
             .plans
             .get(&unit.weight)
             .ok_or_else(|| plan_mismatch(&unit.source.name, "has no plan"))?;
-        if unit.path == LoadPath::Gpu {
+        if matches!(unit.path, LoadPath::Gpu(_)) {
             return self.finish_on_gpu(&unit, plan).await;
         }
         let bytes = unit
@@ -169,17 +172,13 @@ impl Loader<'_> {
     async fn step(&mut self, launch: &Launch<Buffer>) -> Result<DispatchDesc> {
         if !self.pipelines.contains_key(&launch.variant) {
             let mut lap = Stopwatch::start();
-            let shader = launch.variant.shader(cfg!(target_arch = "wasm32"))?;
-            let pipeline = self
-                .gpu
-                .pipelines(std::slice::from_ref(&shader))
-                .await?
-                .pop();
-            let pipeline = pipeline.ok_or_else(|| {
-                plan_mismatch(&launch.label, "has no pipeline: the device returned none")
-            })?;
-            self.pipelines
-                .insert(launch.variant.clone(), (shader, pipeline));
+            if let Some(compiling) = self.compiling.take() {
+                self.pipelines.extend(compiling.await?);
+            }
+            if !self.pipelines.contains_key(&launch.variant) {
+                let compiled = compile_kernels(self.gpu, vec![launch.variant.clone()]).await?;
+                self.pipelines.extend(compiled);
+            }
             self.times.compiling_ms += lap.lap();
         }
         let found = self.pipelines.get(&launch.variant);
@@ -194,4 +193,42 @@ impl Loader<'_> {
             grid: launch.grid.at(1),
         })
     }
+
+    /// Starts to compile the kernels of the units that are still to be loaded. The first complete
+    /// unit needs its kernel before the model needs any, so this precedes the model's kernels.
+    pub(super) fn start_compiling(&mut self) {
+        let wanted: SortedSet<Variant> = self
+            .units
+            .iter()
+            .flatten()
+            .filter_map(|unit| match &unit.path {
+                LoadPath::Gpu(variant) => Some(variant.clone()),
+                _ => None,
+            })
+            .collect();
+        if !wanted.is_empty() {
+            let wanted = wanted.into_iter().collect();
+            self.compiling = Some(compile_kernels(self.gpu, wanted));
+        }
+    }
+}
+
+/// Compiles transcoding kernels, from this call on.
+fn compile_kernels(
+    gpu: &Gpu,
+    variants: Vec<Variant>,
+) -> LocalBoxFuture<'static, Result<TranscodePipelines>> {
+    let shaders = variants
+        .iter()
+        .map(|variant| variant.shader(cfg!(target_arch = "wasm32")))
+        .collect::<Result<Vec<Shader>>>();
+    let begun = shaders.map(|shaders| {
+        let compiled = gpu.pipelines(&shaders);
+        (shaders, compiled)
+    });
+    Box::pin(async move {
+        let (shaders, compiled) = begun?;
+        let kernels = shaders.into_iter().zip(compiled.await?);
+        Ok(variants.into_iter().zip(kernels).collect())
+    })
 }

@@ -1,6 +1,7 @@
 //! A load unit: rows of a weight with their sources, received bytes, and the path into the weight's
 //! buffers.
 
+use crate::device::registry::Variant;
 use crate::format::{Encoding, Float, PartRole, RowOrder, WeightLayout, WeightSource};
 use crate::gpu::Buffer;
 use crate::ir::{WeightId, WeightKind};
@@ -20,11 +21,12 @@ pub(super) struct LoadUnit {
 }
 
 /// The path of a unit's bytes to its buffers.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(super) enum LoadPath {
     /// Written as they are: file and device layouts match.
     Direct,
-    Gpu,
+    /// Transcoded by this kernel.
+    Gpu(Variant),
     Cpu,
 }
 
@@ -90,7 +92,7 @@ impl LoadPath {
             };
             transcode::transcode("probe", f, &to)
         });
-        if from.is_some() { Self::Gpu } else { Self::Cpu }
+        from.map_or(Self::Cpu, |launch| Self::Gpu(launch.variant))
     }
 }
 
