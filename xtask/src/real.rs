@@ -1,4 +1,4 @@
-//! `cargo xtask test real`: tests with published weights, natively and in Chromium.
+//! `cargo xtask test real`: tests with published weights, natively and in Chromium, and with published Python clients.
 
 use crate::command::{command, print_heading, run};
 use crate::pool::{self, Job};
@@ -14,6 +14,8 @@ use std::time::Instant;
 
 /// Default models; about 270 MB of downloads, cached.
 const DEFAULT_MODELS: [&str; 3] = ["smollm2", "minilm", "whisper-tiny.en"];
+/// Clients from PyPI, tested by default against the package's server with the bundled models.
+const CLIENTS: [&str; 1] = ["openai-python"];
 /// Tested on request only: slower, or under other license terms.
 const FURTHER_MODELS: [&str; 3] = ["whisper-base", "gemma3", "smollm2-structured"];
 /// Models that are also tested in Chromium.
@@ -23,41 +25,48 @@ const FOLDER_VARIABLE: &str = "JERBOA_REAL";
 
 /// Prepares the weights of the named models and runs their tests.
 pub fn run_models(names: &[&str], all: bool) -> Result<()> {
-    let known = || DEFAULT_MODELS.into_iter().chain(FURTHER_MODELS);
+    let default: Vec<&str> = DEFAULT_MODELS.into_iter().chain(CLIENTS).collect();
+    let known = || default.iter().copied().chain(FURTHER_MODELS);
     if let Some(unknown) = names
         .iter()
         .find(|name| !known().any(|known| known == **name))
     {
         bail!(
-            "unknown model '{unknown}'. Use one of: {}.",
+            "unknown model or client '{unknown}'. Use one of: {}.",
             known().collect::<Vec<_>>().join(", ")
         );
     }
-    let models = if names.is_empty() {
-        &DEFAULT_MODELS
-    } else {
-        names
-    };
+    let chosen: &[&str] = if names.is_empty() { &default } else { names };
     let start = Instant::now();
     let toolchain = setup::everything()?;
     let folder = std::env::var_os(FOLDER_VARIABLE)
         .map_or_else(|| workspace::path("target/real"), PathBuf::from);
-    prepare(&folder, models)?;
+    prepare(&folder, chosen)?;
     let inputs = TestInputs::read(toolchain)?;
-    let pages: Vec<&str> = models
+    let models: Vec<&str> = chosen
         .iter()
         .copied()
-        .filter(|name| PAGE_MODELS.contains(name))
+        .filter(|name| !CLIENTS.contains(name))
         .collect();
-    let building = (!pages.is_empty()).then(|| thread::spawn(move || package::build(toolchain)));
-    let mut jobs = native::build(&[
-        "--package",
-        "jerboa-tests",
-        "--features",
-        "real",
-        "--test",
-        "real",
-    ])?;
+    let node_tests: Vec<&str> = chosen
+        .iter()
+        .copied()
+        .filter(|name| CLIENTS.contains(name) || PAGE_MODELS.contains(name))
+        .collect();
+    let building =
+        (!node_tests.is_empty()).then(|| thread::spawn(move || package::build(toolchain)));
+    let mut jobs = if models.is_empty() {
+        Vec::new()
+    } else {
+        native::build(&[
+            "--package",
+            "jerboa-tests",
+            "--features",
+            "real",
+            "--test",
+            "real",
+        ])?
+    };
     jobs.retain(|job| {
         models
             .iter()
@@ -75,7 +84,7 @@ pub fn run_models(names: &[&str], all: bool) -> Result<()> {
             .join()
             .map_err(|_| anyhow::anyhow!("building the package panicked"))??;
     }
-    jobs.extend(pages.iter().map(|model| page_job(model)));
+    jobs.extend(node_tests.iter().map(|name| node_job(name)));
     for job in &mut jobs {
         job.command.env(FOLDER_VARIABLE, &folder);
     }
@@ -131,13 +140,16 @@ fn test_name(model: &str) -> String {
     model.replace(['-', '.'], "_")
 }
 
-fn page_job(model: &str) -> Job {
+/// A model's test in Chromium, or a client's.
+fn node_job(model: &str) -> Job {
     let mut node = command("node");
     node.args(["--test", "--test-reporter=spec"]).arg(format!(
         "--test-name-pattern=^{}$",
         model.replace('.', "\\.")
     ));
-    node.arg(workspace::path("tests/real/page.test.mjs"))
+    let is_client = CLIENTS.contains(&model);
+    let file = if is_client { model } else { "page" };
+    node.arg(workspace::path(&format!("tests/real/{file}.test.mjs")))
         .current_dir(workspace::root());
     Job {
         name: format!("page::{model}"),
