@@ -29,6 +29,8 @@ before(async () => {
   await repository("gg/llama-gguf", { downloads: 90, tags: ["text-generation", "gguf", "license:apache-2.0"], gguf: { total: 1e9 } }, { "llama-Q8_0.gguf": 3000, "llama-Q4_K_M.gguf": 2000, "llama-F16-00001-of-00002.gguf": 4000, "llama-F16-00002-of-00002.gguf": 4000, "mmproj.gguf": 10 });
   await repository("old/llama-pickle", { downloads: 999, tags: ["text-generation", "pytorch"] });
   await repository("org/llama-embedder", { downloads: 7, tags: ["sentence-similarity", "safetensors"], safetensors: { parameters: { F32: 1e6 }, total: 1e6 } });
+  const queued = { downloads: 1, tags: ["text-generation", "safetensors"], safetensors: { parameters: { F16: 2e6 }, total: 2e6 } };
+  for (const id of ["late/queue-a", "late/queue-b", "gated/queue-c"]) await repository(id, queued);
   [site, hub] = await Promise.all([fakeEnginePage(), startHub(folder)]);
 }, options);
 after(async () => {
@@ -82,7 +84,7 @@ test("a GGUF repository opens to its files, and one is loaded with the options o
   await files.waitFor();
   assert.deepEqual(await files.locator(".choice-name").allInnerTexts(), ["llama-Q4_K_M.gguf", "llama-Q8_0.gguf", "llama-F16-00001-of-00002.gguf"]);
   assert.deepEqual(await files.locator(".choice-size").allInnerTexts(), ["2.0 kB", "3.0 kB", "8.0 kB"]);
-  await files.getByRole("button", { name: /Q4_K_M/ }).click();
+  await files.getByRole("button", { name: /^llama-Q4_K_M/ }).click();
   await page.getByRole("button", { name: /^llama-gguf\/llama-Q4_K_M.gguf/ }).waitFor();
   const request = await page.evaluate(() => JSON.parse(localStorage.getItem("jerboa.chat.model")));
   assert.deepEqual([request.source, request.options.endpoint], ["gg/llama-gguf/llama-Q4_K_M.gguf", hub.url]);
@@ -132,6 +134,49 @@ test("the picker shows the total of stored models and removes all of them", opti
   page.on("dialog", (box) => box.accept());
   await dialog.getByRole("button", { name: "Remove all models" }).click();
   await page.getByText(/models\/a was removed\./).waitFor({ state: "attached" });
+  await context.close();
+});
+
+test("downloads wait for each other, show progress and reasons, are cancelled, and survive a reload", options, async () => {
+  const { page, context, problems } = await chatting(site);
+  const dialog = await search(page, "queue");
+  const queue = dialog.getByRole("region", { name: "Downloads" });
+  const entry = (name) => queue.getByRole("listitem").filter({ hasText: name });
+  // Loads of these end on request.
+  const finish = () => page.evaluate(() => new BroadcastChannel("late").postMessage(true));
+  const add = (name) => dialog.getByRole("button", { name: `Download ${name} for later` });
+  for (const name of ["late/queue-a", "late/queue-b", "gated/queue-c"]) await add(name).click();
+  assert.ok(await add("late/queue-a").isDisabled());
+  await untilReads(entry("late/queue-a"), /Downloading · \d+ B of 3 B/);
+  assert.ok((await entry("late/queue-a").getByRole("progressbar").getAttribute("aria-valuenow")) > 0);
+  await untilReads(entry("late/queue-b"), /Waiting · 4\.0 MB/);
+  await untilReads(queue, /Downloads\s+[\d.]+ k?B of 8\.0 MB/);
+  await page.getByRole("button", { name: /^org\/chat.*3 downloads/ }).waitFor({ state: "attached" });
+
+  await finish();
+  await entry("late/queue-a").waitFor({ state: "detached" });
+  await page.getByText("late/queue-a was downloaded.").waitFor({ state: "attached" });
+  await untilReads(entry("late/queue-b"), /Downloading/);
+  await entry("late/queue-b").getByRole("button", { name: "Cancel the download of late/queue-b" }).click();
+  await entry("late/queue-b").waitFor({ state: "detached" });
+  await untilReads(entry("gated/queue-c"), /accept its terms/);
+  await entry("gated/queue-c").getByRole("button", { name: "Try again: gated/queue-c" }).click();
+  await untilReads(entry("gated/queue-c"), /accept its terms/);
+
+  await add("late/queue-b").click();
+  await untilReads(entry("late/queue-b"), /Downloading/);
+  const stored = await page.evaluate(() => localStorage.getItem("jerboa.downloads"));
+  assert.deepEqual(JSON.parse(stored).map(({ source, options }) => [source, options]), [["gated/queue-c", { endpoint: hub.url }], ["late/queue-b", { endpoint: hub.url }]]);
+  await page.reload();
+  // The queue goes on without the picker; what failed is tried once more.
+  await page.getByText("gated/queue-c could not be downloaded.").waitFor({ state: "attached" });
+  await page.locator(".model-button").click();
+  await untilReads(entry("late/queue-b"), /Downloading/);
+  await entry("gated/queue-c").getByRole("button", { name: /^Cancel/ }).click();
+  await finish();
+  await queue.waitFor({ state: "detached" });
+  assert.equal(await page.locator(".download-count").count(), 0);
+  assert.deepEqual(problems, []);
   await context.close();
 });
 

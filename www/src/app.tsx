@@ -6,6 +6,7 @@ import { Hero } from "./chat/welcome";
 import { LanguageMenu } from "./language-menu";
 import { LINKS, LINK_LABELS, TAB_NAMES, UI } from "./strings";
 import { cached, refreshCached } from "./model/cached";
+import { resumeDownloads } from "./model/download-queue";
 import { fetchRest, TABS } from "./tabs";
 import { nextTheme, theme, type Theme } from "./theme";
 import { Announcer } from "./ui/announce";
@@ -27,6 +28,7 @@ export function App() {
     setTimeout(() => {
       fetchRest();
       if (!cached.value) void refreshCached();
+      void resumeDownloads();
     }, 5000);
     const moved = (): void => void (current.value = fromAddress());
     addEventListener("hashchange", moved);

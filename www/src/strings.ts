@@ -182,6 +182,20 @@ export const IN_USE = {
   ejected: "The model was unloaded.",
 };
 
+/** Models chosen for download. */
+export const DOWNLOADS = {
+  title: "Downloads",
+  count: (count: number) => (count === 1 ? "1 download" : `${count} downloads`),
+  add: (name: string) => `Download ${name} for later`,
+  added: (name: string) => `${name} was added to the downloads.`,
+  waiting: "Waiting",
+  cancel: (name: string) => `Cancel the download of ${name}`,
+  cancelled: (name: string) => `The download of ${name} was cancelled.`,
+  done: (name: string) => `${name} was downloaded.`,
+  failed: (name: string) => `${name} could not be downloaded.`,
+  hint: "One after another. Each is loaded once to check it, and unloaded.",
+};
+
 /** The models stored on this device. */
 export const STORAGE = {
   title: "On this device",
@@ -544,7 +558,7 @@ export const ERRORS: Readonly<Record<string, string>> = {
   unloaded: "The model was unloaded. Choose it again.",
 };
 
-const TABLES = { APP, TAB_NAMES, ALSO, LINK_LABELS, UI, NO_WEBGPU, NOTES, TOOLBAR, PICKER, ADVANCED, DEVICE, LOAD, HUB, IN_USE, STORAGE, CHAT, MESSAGE, ANSWER, COMPOSER, SETTINGS, ANSWERS, HISTORY, VISION, EMBEDDING, MICROPHONE, STT, TTS, TRAIN, ERRORS };
+const TABLES = { APP, TAB_NAMES, ALSO, LINK_LABELS, UI, NO_WEBGPU, NOTES, TOOLBAR, PICKER, ADVANCED, DEVICE, LOAD, HUB, IN_USE, DOWNLOADS, STORAGE, CHAT, MESSAGE, ANSWER, COMPOSER, SETTINGS, ANSWERS, HISTORY, VISION, EMBEDDING, MICROPHONE, STT, TTS, TRAIN, ERRORS };
 
 /** The type of a table in any language. */
 type Translated<T> = T extends string ? string : T extends (...given: infer A) => string ? (...given: A) => string : { readonly [K in keyof T]: Translated<T[K]> };

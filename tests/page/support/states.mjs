@@ -68,6 +68,8 @@ const textFile = (name, text) => ({ name, mimeType: "text/plain", buffer: Buffer
 const HUB_MODELS = [
   { id: "org/Llama-4bit", downloads: 43210, tags: ["safetensors", "4-bit", "license:mit"], safetensors: { parameters: { U32: 154e6 }, total: 154e6 } },
   { id: "org/Llama-large", downloads: 2_400_000, gated: "manual", tags: ["safetensors"], safetensors: { parameters: { BF16: 3.2e9 }, total: 3.2e9 } },
+  { id: "org/Llama-gated", downloads: 4321, gated: "manual", tags: ["safetensors", "license:llama3"], safetensors: { parameters: { BF16: 1e8 }, total: 1e8 } },
+  { id: "org/Llama-endless", downloads: 1234, tags: ["safetensors", "license:mit"], safetensors: { parameters: { BF16: 2e8 }, total: 2e8 } },
   { id: "org/Llama-GGUF", downloads: 120_345, tags: ["gguf", "license:mit"], gguf: { total: 1.2e9 } },
 ];
 
@@ -129,7 +131,15 @@ export const STATES = [
     await page.getByRole("button", { name: "Search", exact: true }).click();
     await page.getByRole("list", { name: "Models for “llama”" }).waitFor();
   }],
+  ["downloads", async (page) => {
+    for (const name of ["org/Llama-gated", "org/Llama-endless", "org/Llama-large"]) await page.getByRole("button", { name: `Download ${name} for later` }).click();
+    const queue = page.getByRole("region", { name: "Downloads" });
+    await queue.getByText(/^Downloading/).waitFor();
+    await queue.getByText(/accept its terms/).waitFor();
+    await queue.scrollIntoViewIfNeeded();
+  }],
   ["conversations", async (page) => {
+    for (const button of (await page.getByRole("button", { name: /^Cancel the download/ }).all()).reverse()) await button.click();
     await closeSheet(page);
     await sheet("Conversations")(page);
   }],

@@ -7,6 +7,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { BUNDLED_CHAT, CHAT_SUGGESTIONS } from "../model/catalog";
 import { DeviceSheet } from "../model/device";
+import { DownloadCount } from "../model/download-button";
 import { Picker } from "../model/picker";
 import { PendingStrip } from "../model/status";
 import { CopyButton } from "../ui/copy";
@@ -135,6 +136,7 @@ function ModelButton({ onClick }: { onClick: () => void }) {
     <button type="button" class="model-button" aria-haspopup="dialog" onClick={onClick}>
       <span class="model-name">{name}</span>
       {ready && <span class="model-facts">{facts(ready.model, ready.fromCache)}</span>}
+      <DownloadCount />
       <Icon name="down" />
     </button>
   );

@@ -6,6 +6,8 @@ import { bytes, parameters } from "../format";
 import { HUB, LOAD } from "../strings";
 import { announce } from "../ui/announce";
 import { modelMemory } from "./device-memory";
+import { DownloadButton } from "./download-button";
+import type { QueuedModel } from "./download-queue";
 import { type GgufFile, ggufFiles, type HubAddress, type HubModel, memoryFor, requestFor, searchHub } from "./hub-search";
 import type { LoadRequest } from "./model-store";
 import { locale } from "../language";
@@ -16,10 +18,11 @@ interface Props {
   task: string;
   address: HubAddress;
   load: (request: LoadRequest) => void;
+  queued: (source: string, label: string, size?: number) => QueuedModel;
   options: () => LoadRequest["options"];
 }
 
-export default function HubResults({ query, task, address, load, options }: Props) {
+export default function HubResults({ query, task, address, load, queued, options }: Props) {
   const found = useSignal<HubModel[] | undefined>(undefined);
   const problem = useSignal("");
   useEffect(() => {
@@ -43,7 +46,16 @@ export default function HubResults({ query, task, address, load, options }: Prop
   return (
     <ul class="choices" aria-label={HUB.results(query)}>
       {found.value.map((model) => (
-        <li key={model.id}>{model.gguf ? <Files model={model} address={address} load={load} options={options} /> : <Result model={model} pick={() => load(requestFor(model.id, undefined, options()))} />}</li>
+        <li key={model.id} class={model.gguf ? undefined : "row"}>
+          {model.gguf ? (
+            <Files model={model} address={address} load={load} queued={queued} options={options} />
+          ) : (
+            <>
+              <Result model={model} pick={() => load(requestFor(model.id, undefined, options()))} />
+              <DownloadButton model={() => queued(model.id, model.id, model.bytes)} />
+            </>
+          )}
+        </li>
       ))}
     </ul>
   );
@@ -52,7 +64,7 @@ export default function HubResults({ query, task, address, load, options }: Prop
 function Result({ model, pick, open }: { model: HubModel; pick: () => void; open?: boolean }) {
   const { id, bytes: size, gguf } = model;
   return (
-    <button type="button" class="choice" aria-expanded={gguf ? open === true : undefined} onClick={pick}>
+    <button type="button" class="choice grow" aria-expanded={gguf ? open === true : undefined} onClick={pick}>
       <span class="choice-name">{id}</span>
       <span class="choice-note">
         {size !== undefined && <Fit size={size} />}
@@ -75,7 +87,7 @@ function Fit({ size }: { size: number }) {
 }
 
 /** A GGUF repository, which opens to its files. */
-function Files({ model, address, load, options }: Pick<Props, "address" | "load" | "options"> & { model: HubModel }) {
+function Files({ model, address, load, queued, options }: Pick<Props, "address" | "load" | "queued" | "options"> & { model: HubModel }) {
   const open = useSignal(false);
   const files = useSignal<GgufFile[] | undefined>(undefined);
   const problem = useSignal("");
@@ -94,14 +106,15 @@ function Files({ model, address, load, options }: Pick<Props, "address" | "load"
       {open.value && files.value && (
         <ul class="choices choices-inner" aria-label={HUB.filesOf(model.id)}>
           {files.value.map(({ name, bytes: size }) => (
-            <li key={name}>
-              <button type="button" class="choice" onClick={() => load(requestFor(model.id, name, options()))}>
+            <li key={name} class="row">
+              <button type="button" class="choice grow" onClick={() => load(requestFor(model.id, name, options()))}>
                 <span class="choice-name">{name}</span>
                 <span class="choice-note">
                   <Fit size={size} />
                 </span>
                 <span class="choice-size">{bytes(size)}</span>
               </button>
+              <DownloadButton model={() => queued(`${model.id}/${name}`, `${model.id.split("/")[1]}/${name}`, size)} />
             </li>
           ))}
         </ul>

@@ -63,11 +63,12 @@ export class ModelSlot {
   #loading: AbortController | undefined;
   #ejected = false;
 
-  readonly #more: () => LoadOptions;
+  /** The tab's options for every load. */
+  readonly more: () => LoadOptions;
 
   /** `more` are the tab's options for every load. */
   constructor(name: string, more: LoadOptions | (() => LoadOptions) = {}) {
-    this.#more = typeof more === "function" ? more : () => more;
+    this.more = typeof more === "function" ? more : () => more;
     this.lastRequest = stored<LoadRequest | null>(`${name}.model`, null, isWanted);
     slots.push(this);
   }
@@ -149,7 +150,7 @@ export class ModelSlot {
       shown = { phase: progress.phase, at };
       this.pending.value = { wanted, progress };
     };
-    const model = await loadModel(wanted.source, { ...this.#more(), ...wanted.options, onProgress, signal });
+    const model = await loadModel(wanted.source, { ...this.more(), ...wanted.options, onProgress, signal });
     const reads = await model.tokenize("a").then(
       () => true,
       () => false,

@@ -14,6 +14,8 @@ import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { Advanced, advancedOptions } from "./advanced";
 import { cached, cachedProblem, refreshCached } from "./cached";
+import { DownloadButton } from "./download-button";
+import { dequeue, downloadsView, resumeDownloads, type QueuedModel } from "./download-queue";
 import type { Suggestion } from "./catalog";
 import { expectedRate } from "./decode-rate";
 import { queryModelMemory, modelMemory } from "./device-memory";
@@ -46,6 +48,7 @@ interface Props {
 export function Picker({ slot, bundled, suggestions, task, open, advanced, onClose }: Props) {
   const load = (wanted: LoadRequest): void => {
     onClose();
+    if (typeof wanted.source === "string") dequeue({ source: wanted.source, options: wanted.options });
     void slot.load(wanted);
   };
   const source = slot.current.value?.wanted.source;
@@ -54,10 +57,17 @@ export function Picker({ slot, bundled, suggestions, task, open, advanced, onClo
     if (!open) return;
     queryModelMemory();
     if (!cached.value) void refreshCached();
+    void resumeDownloads();
   }, [open]);
+  const queued = (source: string, label: string, size?: number): QueuedModel => {
+    const { token: _, ...options } = advancedOptions();
+    const { codec } = slot.more();
+    return { source, label, bytes: size, options: codec === undefined ? options : { ...options, codec } };
+  };
   return (
     <Dialog open={open} title={PICKER.title} onClose={onClose}>
       <InUse slot={slot} onClose={onClose} />
+      {downloadsView.value && <downloadsView.value />}
       <Cached load={load} current={current} bundled={bundled?.wanted.source} />
       {bundled && (
         <section class="group">
@@ -68,7 +78,7 @@ export function Picker({ slot, bundled, suggestions, task, open, advanced, onClo
           </button>
         </section>
       )}
-      <Repository suggestions={suggestions} task={task} advanced={advanced} load={load} current={current} />
+      <Repository suggestions={suggestions} task={task} advanced={advanced} load={load} queued={queued} current={current} />
       <Files load={load} />
     </Dialog>
   );
@@ -79,6 +89,8 @@ interface RepositoryProps {
   task: string;
   advanced: boolean;
   load: (w: LoadRequest) => void;
+  /** The entry of the download queue for a model. */
+  queued: (source: string, label: string, size?: number) => QueuedModel;
   current: string;
 }
 
@@ -91,7 +103,7 @@ function wrong(name: string): string {
 /** The results of a search, once it was used. */
 const hubResults = signal<ComponentType<ComponentProps<typeof HubResultsView>> | undefined>(undefined);
 
-function Repository({ suggestions, task, advanced, load, current }: RepositoryProps) {
+function Repository({ suggestions, task, advanced, load, queued, current }: RepositoryProps) {
   const input = useId();
   const problem = useSignal("");
   const query = useSignal("");
@@ -152,7 +164,7 @@ function Repository({ suggestions, task, advanced, load, current }: RepositoryPr
       )}
       {query.value && hubResults.value && (
         <>
-          <hubResults.value query={query.value} task={task} address={advancedOptions()} load={load} options={advancedOptions} />
+          <hubResults.value query={query.value} task={task} address={advancedOptions()} load={load} queued={queued} options={advancedOptions} />
           <button type="button" class="quiet-button" onClick={() => (query.value = "")}>
             {HUB.back}
           </button>
@@ -161,8 +173,8 @@ function Repository({ suggestions, task, advanced, load, current }: RepositoryPr
       {!query.value && (
         <ul class="choices" aria-label={PICKER.suggestions}>
           {suggestions.map(({ id, name, parameters, note, bytes: size, memory, bits, licence }) => (
-            <li key={id}>
-              <button type="button" class="choice" aria-current={current === id ? "true" : undefined} onClick={() => loadNamed(id)}>
+            <li key={id} class="row">
+              <button type="button" class="choice grow" aria-current={current === id ? "true" : undefined} onClick={() => loadNamed(id)}>
                 <span class="choice-name">{name}</span>
                 <span class="choice-note">
                   {NOTES[note] ?? note}
@@ -171,6 +183,7 @@ function Repository({ suggestions, task, advanced, load, current }: RepositoryPr
                 </span>
                 <span class="choice-size">{bytes(size)}</span>
               </button>
+              <DownloadButton model={() => queued(id, name, size)} />
             </li>
           ))}
         </ul>

@@ -7,6 +7,7 @@ import { APP, DEVICE, PICKER } from "../strings";
 import { Icon } from "../ui/icon";
 import { gpu } from "../webgpu";
 import type { Suggestion } from "./catalog";
+import { DownloadCount } from "./download-button";
 import { type Bundled, Picker } from "./picker";
 import type { ModelSlot } from "./model-store";
 import { PendingStage, PendingStrip } from "./status";
@@ -37,6 +38,7 @@ export function ModelStage({ slot, title, suggestions, hubTask, bundled, facts, 
         <button type="button" class="model-button" aria-haspopup="dialog" onClick={() => choose(false)}>
           <span class="model-name">{ready?.wanted.label ?? pending?.wanted.label ?? PICKER.title}</span>
           {ready && <span class="model-facts">{facts(ready.model, ready.fromCache)}</span>}
+          <DownloadCount />
           <Icon name="down" />
         </button>
         {tools}

@@ -14,7 +14,7 @@ interface Props {
 }
 
 /** The label of a load's phase. */
-function phaseOf(progress: LoadProgress | undefined): string {
+export function phaseOf(progress: LoadProgress | undefined): string {
   if (!progress) return LOAD.starting;
   if (progress.phase === "weights") return progress.fromCache ? LOAD.cache : LOAD.download;
   return LOAD[progress.phase];
@@ -31,7 +31,7 @@ export function PendingStage({ slot, pending, choose }: Props) {
         {phaseOf(pending.progress)}
         {pending.progress?.phase === "weights" && pending.progress.file && <span class="muted"> {pending.progress.file}</span>}
       </p>
-      <p class="loading-numbers">{numbers(pending.progress)}</p>
+      <p class="loading-numbers">{numbersOf(pending.progress)}</p>
       <button type="button" class="secondary" onClick={() => slot.cancel()}>
         {LOAD.cancel}
       </button>
@@ -46,7 +46,7 @@ export function PendingStrip({ slot, pending, choose }: Props) {
     <section class="strip" aria-label={LOAD.loading}>
       <div class="row">
         <p class="grow strip-text">
-          <strong>{pending.wanted.label}</strong> <span class="muted">{[phaseOf(pending.progress), numbers(pending.progress).trim()].filter(Boolean).join(" · ")}</span>
+          <strong>{pending.wanted.label}</strong> <span class="muted">{[phaseOf(pending.progress), numbersOf(pending.progress).trim()].filter(Boolean).join(" · ")}</span>
         </p>
         <button type="button" class="quiet-button" onClick={() => slot.cancel()}>
           {LOAD.cancel}
@@ -57,7 +57,7 @@ export function PendingStrip({ slot, pending, choose }: Props) {
   );
 }
 
-function Bar({ progress }: { progress: LoadProgress | undefined }) {
+export function Bar({ progress }: { progress: LoadProgress | undefined }) {
   const share = Math.max(0, Math.min(1, progress?.progress ?? 0));
   return (
     <div class={progress ? "bar" : "bar bar-open"} role="progressbar" aria-label={phaseOf(progress)} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(share * 100)}>
@@ -66,7 +66,8 @@ function Bar({ progress }: { progress: LoadProgress | undefined }) {
   );
 }
 
-function numbers(progress: LoadProgress | undefined): string {
+/** What of a load is done, its speed and the time left. */
+export function numbersOf(progress: LoadProgress | undefined): string {
   const nothing = "\u00a0";
   if (!progress || progress.total === 0) return nothing;
   const { phase, loaded, total, bytesPerSecond, secondsLeft, fromCache } = progress;

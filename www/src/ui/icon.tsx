@@ -14,6 +14,7 @@ const PATHS = {
   system: "M4 5h16v11H4zM9 20h6M12 16v4",
   close: "M6 6l12 12M18 6 6 18",
   down: "m6 9.5 6 6 6-6",
+  download: "M12 4v10M7.5 10l4.5 4.5 4.5-4.5M5 19h14",
   left: "m14.5 6-6 6 6 6",
   right: "m9.5 6 6 6-6 6",
   more: "M5 12h9M11 8.5l3.5 3.5L11 15.5M18.5 6v12",
