@@ -46,7 +46,7 @@ fn old_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
 fn bitnet(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, true)?;
     let spec = dense.norm;
-    dense.map_attention(|a| a.sub_norm = Some(("attn_sub_norm", spec)));
+    dense.map_attention(|a| a.output.norm = Some(("attn_sub_norm", spec)));
     dense.map_mlp(|m| m.sub_norm = Some(("ffn_sub_norm", spec)));
     dense.graph()
 }

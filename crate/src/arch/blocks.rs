@@ -13,7 +13,10 @@ use crate::ir::{
     Activation, Embed, Epilogue, GraphBuilder, IdSource, Linear, Norm, NormPerGroup,
     QuantizeActivations, Scale, ValueId, WeightKind,
 };
-pub use attention::{AttentionSpec, QkNorm, QkNormScope, QkvProjections, attention};
+pub use attention::{
+    AttentionHeads, AttentionOutputSpec, AttentionSpec, QkNorm, QkNormScope, QkvProjections,
+    QkvSpec, ScoreSpec, attention,
+};
 pub use dense::{DecoderLayer, DenseDecoder, MAX_HEAD_DIM, TensorNames};
 pub use mlp::{MlpKind, MlpSpec, mlp};
 

@@ -73,7 +73,7 @@ fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
 fn ernie(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, true)?;
     let bias = config.flag_or("use_bias", false);
-    dense.map_attention(|a| (a.qkv_bias, a.out_bias) = (bias, bias));
+    dense.map_attention(|a| a.set_bias(bias));
     dense.map_mlp(|m| m.bias = bias);
     dense.interleave_rope();
     dense.graph()
@@ -106,7 +106,7 @@ fn moe(config: Config<'_>) -> Result<Graph> {
 /// `HeliumForCausalLM`.
 fn helium(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
-    dense.map_attention(|a| a.out_bias = false);
+    dense.map_attention(|a| a.output.bias = false);
     dense.interleave_rope();
     dense.graph()
 }

@@ -34,7 +34,7 @@ fn exaone4(config: Config<'_>) -> Result<Graph> {
     let mut dense = DenseDecoder::from_config(config, false)?;
     dense.names = TensorNames::POST;
     let spec = dense.norm;
-    dense.map_attention(|a| a.qk_norm = Some(head_norm(spec)));
+    dense.map_attention(|a| a.qkv.norm = Some(head_norm(spec)));
     if config.get("sliding_window").is_none() {
         return dense.graph();
     }

@@ -79,7 +79,10 @@ fn falcon_h1(config: Config<'_>) -> Result<Graph> {
     let kept = number("attention_out_multiplier")?;
 
     let key = number("key_multiplier")?;
-    dense.map_attention(|a| (a.scale, a.out_scale) = (a.scale * given * given * key, given * kept));
+    dense.map_attention(|a| {
+        a.scores.scale = a.scores.scale * given * given * key;
+        a.output.scale = given * kept;
+    });
     let [gate, down] = multipliers(config, "mlp_multipliers")?;
     let ssm = ssm(config, dense.hidden, dense.norm.eps)?;
     let layers = dense.layers.iter().map(|layer| {

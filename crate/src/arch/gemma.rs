@@ -96,7 +96,7 @@ fn gemma_dense(config: Config<'_>) -> Result<DenseDecoder> {
     dense.embed_scale = (dense.hidden as f32).sqrt();
     dense.norm.offset = 1.0;
     dense.map_mlp(|m| m.act = act);
-    dense.map_attention(|a| (a.qkv_bias, a.out_bias) = (bias, bias));
+    dense.map_attention(|a| a.set_bias(bias));
     Ok(dense)
 }
 
@@ -106,7 +106,7 @@ pub(super) fn gemma2_dense(config: Config<'_>, logits_cap: f64) -> Result<DenseD
     dense.names = TensorNames::SANDWICH;
     dense.logits_softcap = read_softcap(config, "final_logit_softcapping", logits_cap)?;
     let scale = (config.number_or("query_pre_attn_scalar", 256.0)? as f32).powf(-0.5);
-    dense.map_attention(|a| a.scale = scale);
+    dense.map_attention(|a| a.scores.scale = scale);
     Ok(dense)
 }
 
@@ -129,7 +129,7 @@ fn gemma(config: Config<'_>) -> Result<Graph> {
 fn gemma2(config: Config<'_>) -> Result<Graph> {
     let mut dense = gemma2_dense(config, 30.0)?;
     let softcap = read_softcap(config, "attn_logit_softcapping", 50.0)?;
-    dense.map_attention(|a| a.softcap = softcap);
+    dense.map_attention(|a| a.scores.softcap = softcap);
     let window = config.count_or("sliding_window", 4096)?;
     dense.set_windows(|index| {
         let sliding = config

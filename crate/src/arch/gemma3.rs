@@ -84,7 +84,7 @@ fn gemma3_dense(
     let window = config.count_or("sliding_window", 4096)?;
     let published = config.count_or("sliding_window_pattern", 6)?;
     let pattern = config.count_or("_sliding_window_pattern", published)?;
-    let head_dim = dense.layers[0].attention.head_dim;
+    let head_dim = dense.layers[0].attention.heads.dim;
     let spec = dense.norm;
 
     let full = config.rope_for_type("full_attention", head_dim, 1_000_000.0)?;
@@ -94,7 +94,7 @@ fn gemma3_dense(
             .layer_type(index)
             .map_or((index + 1) % pattern == 0, |t| t == "full_attention");
         let attention = &mut layer.attention;
-        attention.qk_norm = Some(head_norm(spec));
+        attention.qkv.norm = Some(head_norm(spec));
         (attention.rope, attention.mask) = if is_global {
             (Some(full.clone()), global)
         } else {

@@ -208,12 +208,13 @@ fn layers(config: Config<'_>, dense: &DenseDecoder) -> Result<Vec<Gemma3nLayer>>
         } else {
             ("sliding_attention", 10_000.0)
         };
-        attention.rope = Some(config.rope_for_type(kind, attention.head_dim, base)?);
+        attention.rope = Some(config.rope_for_type(kind, attention.heads.dim, base)?);
         attention.mask = Mask::Causal {
             window: if full { 0 } else { window },
         };
-        (attention.scale, attention.value_norm) = (1.0, Some(dense.norm.eps));
-        attention.qk_norm = Some(head_norm(dense.norm));
+        attention.scores.scale = 1.0;
+        attention.qkv.norm = Some(head_norm(dense.norm));
+        attention.qkv.value_norm = Some(dense.norm.eps);
         let size = of_layer("intermediate_size", index).and_then(Value::as_u64);
         (mlp.act, mlp.size) = (act, size.map_or(mlp.size, |n| n as usize));
         let share = of_layer("activation_sparsity_pattern", index)

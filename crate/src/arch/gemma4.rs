@@ -249,24 +249,25 @@ fn layers(config: Config<'_>, dense: &DenseDecoder) -> Result<Vec<Gemma4Layer>> 
             .and_then(|all| all.as_object()?.iter().find(fits))
             .map(|(_, own)| config.with_fields(own))
         {
-            attention.head_dim = own.count_or("head_dim", attention.head_dim)?;
-            attention.kv_heads = own.count_or("num_key_value_heads", attention.kv_heads)?;
+            attention.heads.dim = own.count_or("head_dim", attention.heads.dim)?;
+            attention.heads.kv = own.count_or("num_key_value_heads", attention.heads.kv)?;
         } else if full && named.is_none() {
-            attention.head_dim = wide;
+            attention.heads.dim = wide;
             if same {
-                attention.kv_heads =
-                    config.count_or("num_global_key_value_heads", attention.kv_heads)?;
+                attention.heads.kv =
+                    config.count_or("num_global_key_value_heads", attention.heads.kv)?;
             }
         }
         let default = if full { 1_000_000.0 } else { 10_000.0 };
-        attention.rope = Some(config.rope_for_type(kind, attention.head_dim, default)?);
+        attention.rope = Some(config.rope_for_type(kind, attention.heads.dim, default)?);
         attention.mask = Mask::Causal {
             window: if full { 0 } else { window },
         };
-        (attention.scale, attention.value_norm) = (1.0, Some(dense.norm.eps));
-        attention.qk_norm = Some(head_norm(dense.norm));
+        attention.scores.scale = 1.0;
+        attention.qkv.norm = Some(head_norm(dense.norm));
+        attention.qkv.value_norm = Some(dense.norm.eps);
         if same && full {
-            attention.projections = QkvProjections::KeysAsValues(["q_proj", "k_proj"]);
+            attention.qkv.projections = QkvProjections::KeysAsValues(["q_proj", "k_proj"]);
         }
         mlp.act = act;
         if double && shares {

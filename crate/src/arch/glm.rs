@@ -33,7 +33,7 @@ fn glm4(config: Config<'_>) -> Result<Graph> {
         ..TensorNames::PRE
     };
     let bias = config.flag_or("attention_bias", false);
-    dense.map_attention(|a| a.qkv_bias = bias);
+    dense.map_attention(|a| a.qkv.bias = bias);
     dense.interleave_rope();
     dense.map_mlp(|m| m.kind = MlpKind::GatedFused("gate_up_proj"));
     dense.graph()

@@ -90,11 +90,12 @@ fn gpt2(config: Config<'_>) -> Result<Graph> {
     for (index, layer) in dense.layers.iter_mut().enumerate() {
         let attention = &mut layer.attention;
         attention.rope = None;
-        attention.projections = QkvProjections::Fused("c_attn");
-        (attention.out, attention.qkv_bias, attention.out_bias) = ("c_proj", true, true);
+        attention.qkv.projections = QkvProjections::Fused("c_attn");
+        attention.output.projection = "c_proj";
+        attention.set_bias(true);
         let by = if by_layer { index as f32 + 1.0 } else { 1.0 };
-        attention.scale = if scaled {
-            attention.scale / by
+        attention.scores.scale = if scaled {
+            attention.scores.scale / by
         } else {
             1.0 / by
         };

@@ -53,8 +53,8 @@ fn gpt_oss(config: Config<'_>) -> Result<Graph> {
     let mut dense = DenseDecoder::from_config(config, false)?;
     let bias = config.flag_or("attention_bias", true);
     dense.map_attention(|a| {
-        (a.qkv_bias, a.out_bias) = (bias, bias);
-        a.sinks = Some("sinks");
+        a.set_bias(bias);
+        a.scores.sinks = Some("sinks");
     });
     let window = config.count_or("sliding_window", 0).unwrap_or(0);
     dense.set_windows(|index| {

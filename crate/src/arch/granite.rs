@@ -81,7 +81,10 @@ fn dense(config: Config<'_>) -> Result<DenseDecoder> {
 
     dense.embed_scale = number("embedding_multiplier")?;
     dense.logits_scale = 1.0 / number("logits_scaling")?;
-    dense.map_attention(|a| (a.scale, a.out_scale) = (scale, residual));
+    dense.map_attention(|a| {
+        a.scores.scale = scale;
+        a.output.scale = residual;
+    });
     dense.map_mlp(|m| m.out_scale = residual);
     Ok(dense)
 }

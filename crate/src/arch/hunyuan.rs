@@ -56,7 +56,7 @@ fn hunyuan(config: Config<'_>) -> Result<Graph> {
         }
     }
     dense.map_attention(|a| {
-        a.qk_norm = Some(QkNorm {
+        a.qkv.norm = Some(QkNorm {
             names,
             spec,
             scope: QkNormScope::HeadAfterRope,

@@ -2,7 +2,7 @@
 //! transformers `modeling_lfm2.py`.
 
 use super::blocks::experts::ExpertsSpec;
-use super::blocks::{DenseDecoder, MlpKind, QkNorm, QkNormScope, QkvProjections};
+use super::blocks::{DenseDecoder, MlpKind, QkNorm, QkNormScope};
 use super::config::Config;
 use super::family::Family;
 use super::hybrid::{ConvSpec, HybridDecoder, Mixer, Sublayer};
@@ -163,13 +163,12 @@ pub(super) fn graph(
                     factor: 1.0 / stretches[index],
                 };
             }
-            layer.attention.out = "out_proj";
-            layer.attention.qk_norm = Some(QkNorm {
+            layer.attention.output.projection = "out_proj";
+            layer.attention.qkv.norm = Some(QkNorm {
                 names: ["q_layernorm", "k_layernorm"],
                 spec: norm,
                 scope: QkNormScope::Head,
             });
-            layer.attention.projections = QkvProjections::Separate(["q_proj", "k_proj", "v_proj"]);
             (layer.mlp.kind, layer.mlp.down) = (MlpKind::Gated(["w1", "w3"]), "w2");
             let mixer = if attends(index) {
                 Sublayer {

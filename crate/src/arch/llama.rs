@@ -74,7 +74,7 @@ pub(super) fn dense(config: Config<'_>, tied_by_default: bool) -> Result<DenseDe
     let attention = config.flag_or("attention_bias", false);
     let mlp = config.flag_or("mlp_bias", false);
 
-    dense.map_attention(|a| (a.qkv_bias, a.out_bias) = (attention, attention));
+    dense.map_attention(|a| a.set_bias(attention));
     dense.map_mlp(|m| m.bias = mlp);
     Ok(dense)
 }

@@ -319,7 +319,9 @@ fn granite_hybrid(config: Config<'_>) -> Result<Graph> {
     let bias = config.flag_or("attention_bias", false);
 
     dense.map_attention(|a| {
-        (a.scale, a.out_scale, a.qkv_bias, a.out_bias) = (scale, residual, bias, bias);
+        a.scores.scale = scale;
+        a.output.scale = residual;
+        a.set_bias(bias);
         if !rotated {
             a.rope = None;
         }

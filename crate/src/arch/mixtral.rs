@@ -63,7 +63,7 @@ fn mixtral(config: Config<'_>) -> Result<Graph> {
 fn phimoe(config: Config<'_>) -> Result<Graph> {
     let (mut dense, mut experts) = dense_and_experts(config)?;
     let bias = config.flag_or("attention_bias", false);
-    dense.map_attention(|a| (a.qkv_bias, a.out_bias) = (bias, bias));
+    dense.map_attention(|a| a.set_bias(bias));
     dense.head_bias = config.flag_or("lm_head_bias", false);
     dense.norm = NormSpec::layer(config.number_or("rms_norm_eps", 1e-5)?);
     (experts.score, experts.eps) = (

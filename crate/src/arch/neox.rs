@@ -65,9 +65,10 @@ fn neox(config: Config<'_>) -> Result<Graph> {
     };
     dense.parallel = config.flag_or("use_parallel_residual", true);
     let bias = config.flag_or("attention_bias", true);
-    let projections = QkvProjections::Fused("query_key_value");
     dense.map_attention(|a| {
-        (a.projections, a.out, a.qkv_bias, a.out_bias) = (projections, "dense", bias, bias);
+        a.qkv.projections = QkvProjections::Fused("query_key_value");
+        a.output.projection = "dense";
+        a.set_bias(bias);
     });
     let act = config.activation("hidden_act", "gelu")?;
     let inner = MlpKind::Ungated("dense_h_to_4h");

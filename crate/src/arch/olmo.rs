@@ -85,7 +85,7 @@ fn olmo_dense(config: Config<'_>) -> Result<DenseDecoder> {
     dense.map_mlp(|m| m.bias = false);
     let spec = dense.norm;
     dense.map_attention(|a| {
-        a.qk_norm = Some(QkNorm {
+        a.qkv.norm = Some(QkNorm {
             scope: QkNormScope::Projection,
             ..qwen::head_norm(spec)
         });
@@ -109,7 +109,7 @@ fn olmo3(config: Config<'_>) -> Result<Graph> {
         ..olmo_dense(config)?
     };
     let window = config.count_or("sliding_window", 4096)?;
-    let head_dim = dense.layers[0].attention.head_dim;
+    let head_dim = dense.layers[0].attention.heads.dim;
     // Older files have one set of parameters, whose scaling applies to full-attention layers.
     let by_kind = config
         .get("rope_parameters")

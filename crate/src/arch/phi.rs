@@ -49,7 +49,10 @@ fn phi(config: Config<'_>) -> Result<Graph> {
         ..TensorNames::PRE
     };
     (dense.parallel, dense.head_bias) = (true, true);
-    dense.map_attention(|a| (a.qkv_bias, a.out, a.out_bias) = (true, "dense", true));
+    dense.map_attention(|a| {
+        a.output.projection = "dense";
+        a.set_bias(true);
+    });
     let act = config.activation("hidden_act", "gelu_new")?;
     dense
         .map_mlp(|m| (m.kind, m.down, m.bias, m.act) = (MlpKind::Ungated("fc1"), "fc2", true, act));

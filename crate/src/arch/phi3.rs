@@ -35,7 +35,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 /// `Phi3ForCausalLM`.
 fn phi3(config: Config<'_>) -> Result<Graph> {
     let mut dense = DenseDecoder::from_config(config, false)?;
-    dense.map_attention(|a| a.projections = QkvProjections::Fused("qkv_proj"));
+    dense.map_attention(|a| a.qkv.projections = QkvProjections::Fused("qkv_proj"));
     dense.map_mlp(|m| m.kind = MlpKind::GatedFused("gate_up_proj"));
     let window = config.count_or("sliding_window", 0).unwrap_or(0);
     dense.set_windows(|_| window);

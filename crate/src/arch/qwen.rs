@@ -76,7 +76,7 @@ pub(super) static FAMILIES: &[Family] = &[
 /// `Qwen2ForCausalLM`.
 fn qwen2(config: Config<'_>) -> Result<Graph> {
     let mut dense = DenseDecoder::from_config(config, false)?;
-    dense.map_attention(|a| a.qkv_bias = true);
+    dense.map_attention(|a| a.qkv.bias = true);
     set_windows(&mut dense, config)?;
     dense.graph()
 }
@@ -86,7 +86,7 @@ fn qwen3(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
     dense.map_mlp(|m| m.bias = false);
     let spec = dense.norm;
-    dense.map_attention(|a| a.qk_norm = Some(head_norm(spec)));
+    dense.map_attention(|a| a.qkv.norm = Some(head_norm(spec)));
     set_windows(&mut dense, config)?;
     dense.graph()
 }
@@ -95,7 +95,7 @@ fn qwen3(config: Config<'_>) -> Result<Graph> {
 fn qwen3_moe(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
     let spec = dense.norm;
-    dense.map_attention(|a| a.qk_norm = Some(head_norm(spec)));
+    dense.map_attention(|a| a.qkv.norm = Some(head_norm(spec)));
     set_windows(&mut dense, config)?;
     let experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
     set_experts(&mut dense, config, &experts)?;

@@ -210,8 +210,9 @@ fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Res
     let bias = config.flag_or("attention_bias", false);
 
     dense.map_attention(|a| {
-        a.qk_norm = Some(head_norm(norm));
-        (a.gated, a.qkv_bias, a.out_bias) = (true, bias, bias);
+        a.qkv.norm = Some(head_norm(norm));
+        a.qkv.gated = true;
+        a.set_bias(bias);
     });
     let delta = delta_spec(config, fused, norm.eps)?;
     let interval = config.count_or("full_attention_interval", 4)?;

@@ -37,7 +37,7 @@ fn starcoder2(config: Config<'_>) -> Result<Graph> {
     let mut dense = DenseDecoder::from_config(config, true)?;
     dense.norm = NormSpec::layer(config.number_or("norm_epsilon", 1e-5)?);
     let bias = config.flag_or("use_bias", true);
-    dense.map_attention(|a| (a.qkv_bias, a.out_bias) = (bias, bias));
+    dense.map_attention(|a| a.set_bias(bias));
     let act = config.activation("hidden_act", "gelu_pytorch_tanh")?;
     dense.map_mlp(|m| {
         (m.kind, m.down, m.bias, m.act) = (MlpKind::Ungated("c_fc"), "c_proj", bias, act);

@@ -64,9 +64,11 @@ fn t5(config: Config<'_>, b: &mut GraphBuilder) -> Result<EncoderBody> {
             before: usize::MAX,
             after: usize::MAX,
         };
-        (a.rope, a.scale) = (None, 1.0);
-        (a.projections, a.out) = (QkvProjections::Separate(["q", "k", "v"]), "o");
-        a.relative_bias =
+        a.rope = None;
+        a.qkv.projections = QkvProjections::Separate(["q", "k", "v"]);
+        a.output.projection = "o";
+        a.scores.scale = 1.0;
+        a.scores.relative_bias =
             Some("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
     });
     let inner = if gated {

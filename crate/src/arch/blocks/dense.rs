@@ -1,7 +1,7 @@
 //! The dense decoder that most families use, as sizes and switches. The order of operations follows
 //! transformers' models.
 
-use super::attention::{AttentionSpec, QkvProjections, attention};
+use super::attention::{AttentionHeads, AttentionSpec, attention};
 use super::experts::{ExpertsSpec, add_experts};
 use super::latent::{LatentSpec, latent_attention};
 use super::mlp::{MlpKind, MlpSpec, mlp};
@@ -121,26 +121,15 @@ impl DenseDecoder {
         let head_dim = config.head_dim(hidden, heads, MAX_HEAD_DIM)?;
         let round = quantizes_activations(config)?;
         let attention = AttentionSpec {
-            heads,
-            kv_heads,
-            head_dim,
-            scale: (head_dim as f32).powf(-0.5),
-            softcap: 0.0,
-            mask: Mask::Causal { window: 0 },
-            rope: Some(config.rope(head_dim, 10_000.0)?),
-            projections: QkvProjections::Separate(["q_proj", "k_proj", "v_proj"]),
-            qkv_bias: false,
-            qk_norm: None,
-            value_norm: None,
-            relative_bias: None,
-            shared_kv: None,
-            gated: false,
-            sinks: None,
-            sub_norm: None,
-            out: "o_proj",
-            out_bias: false,
-            out_scale: 1.0,
             quantize_activations: round,
+            ..AttentionSpec::new(
+                AttentionHeads {
+                    query: heads,
+                    kv: kv_heads,
+                    dim: head_dim,
+                },
+                Some(config.rope(head_dim, 10_000.0)?),
+            )
         };
         let mlp = MlpSpec {
             size: config.count("intermediate_size")?,
