@@ -6,8 +6,8 @@ import { cspAdvice } from "./csp.js";
 import type { Backend } from "./engine-calls.js";
 import { platform } from "./platform.js";
 import { RemoteBackend } from "./rpc.js";
-import { isUntrusted, workerAt } from "./trusted.js";
 import { ASSET_TIMEOUT_MS, WORKER_START_TIMEOUT_MS, withTimeout } from "./waits.js";
+import { absoluteUrl, startWorker } from "./worker-start.js";
 
 /** URLs of the package's files, for bundlers that do not copy them next to the script and for other servers. */
 export interface AssetUrls {
@@ -46,7 +46,7 @@ export async function openBackend(worker: boolean, given: AssetUrls = {}): Promi
   const wasm = absoluteUrl(wasmUrl);
   const local = await (worker ? undefined : localBackend(wasm).catch((thrown) => (stopped(thrown) ? undefined : Promise.reject(thrown))));
   if (local) return { backend: local };
-  const remote = startWorker(absoluteUrl(workerUrl));
+  const remote = workerBackend(absoluteUrl(workerUrl));
   if (typeof remote === "string") return { backend: await localBackend(wasm), warning: mainThreadWarning(remote) };
   try {
     const { gpu } = await withTimeout(WORKER_START_TIMEOUT_MS, "the worker", remote.hello);
@@ -60,11 +60,6 @@ export async function openBackend(worker: boolean, given: AssetUrls = {}): Promi
     void remote.close();
     return { backend: await localBackend(wasm), warning: mainThreadWarning(thrown instanceof Error ? thrown.message : String(thrown)) };
   }
-}
-
-/** Resolves a path against the page's URL; a worker has no page URL to resolve it with. */
-function absoluteUrl(url: string | URL | undefined): string | undefined {
-  return url === undefined ? undefined : new URL(url, typeof document === "undefined" ? (globalThis.location?.href ?? import.meta.url) : document.baseURI).href;
 }
 
 const STOPPED = Symbol("stopped");
@@ -85,25 +80,22 @@ async function localBackend(wasm: string | undefined): Promise<Backend> {
 }
 
 /** Starts a worker; returns the reason as a string when that fails. */
-function startWorker(url: string | undefined): RemoteBackend | string {
+function workerBackend(url: string | undefined): RemoteBackend | string {
   const thread = platform()?.spawn();
   if (thread) return new RemoteBackend(thread.port, thread.end);
   if (typeof Worker === "undefined") return "Worker is not available here";
   try {
-    // Bundlers match this exact expression.
-    const worker = url === undefined ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa" }) : workerAt(url, "jerboa");
-    return new RemoteBackend(worker, () => worker.terminate());
+    // Bundlers match these exact expressions.
+    return startWorker("jerboa", url, new URL("./worker.js", import.meta.url), () => new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa" }));
   } catch (thrown) {
-    const elsewhere = !import.meta.url.startsWith(location.origin);
-    if (url === undefined && (elsewhere || isUntrusted(thrown))) return startWorker(new URL("./worker.js", import.meta.url).href);
     return thrown instanceof Error ? thrown.message : String(thrown);
   }
 }
 
-/** The warning of a model on this thread; `workerUrl` is where its worker would have come from. */
-function mainThreadWarning(reason: string, workerUrl?: string): string {
+/** The warning of a model on this thread. */
+function mainThreadWarning(reason: string): string {
+  const script = import.meta.url;
   // A worker of another origin starts from a blob: script.
-  const script = workerUrl ?? import.meta.url;
   const blocked = cspAdvice("worker-src", script.startsWith(globalThis.location?.origin ?? "") ? script : "blob:");
   return `The model runs on the page's main thread, which may make the page stutter: the worker could not be started: ${blocked ?? `${reason.replace(/\.$/, "")}.`}`;
 }

@@ -19,19 +19,3 @@ export function scriptUrl(url: string): string {
 export function isUntrusted(thrown: unknown): boolean {
   return thrown instanceof TypeError && "trustedTypes" in globalThis;
 }
-
-/**
- * Starts a worker from any origin. Pages may only start same-origin workers, so other origins are imported from a blob
- * script.
- */
-export function workerAt(url: string, name: string): Worker {
-  const options = { type: "module", name } as const;
-  if (new URL(url).origin === location.origin) return new Worker(scriptUrl(url), options);
-  const script = URL.createObjectURL(new Blob([`import ${JSON.stringify(url)};`], { type: "text/javascript" }));
-  try {
-    return new Worker(scriptUrl(script), options);
-  } finally {
-    // By then the browser has read the script.
-    setTimeout(() => URL.revokeObjectURL(script), 60_000);
-  }
-}

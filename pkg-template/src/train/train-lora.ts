@@ -6,11 +6,11 @@ import type { CallOptions } from "../engine-calls.js";
 import { JerboaError, type LoadFields, type Model, type ModelSource } from "../index.js";
 import { invalidRequest } from "../errors.js";
 import { platform } from "../platform.js";
-import { RemoteBackend } from "../rpc.js";
+import type { RemoteBackend } from "../rpc.js";
 import { LOAD_SPEC } from "../schema.js";
 import { sourceOf } from "../model-source.js";
-import { isUntrusted, workerAt } from "../trusted.js";
 import { ABORT_TIMEOUT_MS, isolated, untilAborted, WORKER_START_TIMEOUT_MS, withTimeout } from "../waits.js";
+import { absoluteUrl, startWorker } from "../worker-start.js";
 import { adapterOf, bytesOf, type AdapterFiles, type TrainedAdapter } from "./adapter.js";
 import type { TrainArguments, TrainEvent, TrainPlan, TrainProgress, TrainRequest, TrainResult, TrainSettings } from "./calls.js";
 import { trainTexts, type TrainData } from "./dataset.js";
@@ -111,13 +111,14 @@ async function train(model: Model | ModelSource, data: TrainData, options: Train
     else if ("plan" in event) listeners.plan?.(event.plan);
     else listeners.progress?.(event.progress);
   };
-  const remote = startWorker(workerUrl && absolute(workerUrl));
+  const remote = trainWorker(absoluteUrl(workerUrl));
   const call = remote.call.bind(remote) as unknown as (method: "train" | "stop", args: [TrainArguments?], options?: CallOptions) => Promise<TrainResult>;
   const onStop = (): void => void call("stop", []).catch(() => {});
   try {
     const { gpu } = await untilAborted(ABORT_TIMEOUT_MS, "trainLora", signal, withTimeout(WORKER_START_TIMEOUT_MS, "the training's worker", remote.hello));
     if (!gpu) throw new JerboaError("no_webgpu", "trainLora: this browser has no WebGPU in workers, where training runs. Update the browser.");
-    if (wasmUrl) remote.useWasm(absolute(wasmUrl));
+    const wasm = absoluteUrl(wasmUrl);
+    if (wasm) remote.useWasm(wasm);
     stop?.addEventListener("abort", onStop);
     if (stop?.aborted) onStop();
     return adapterOf(await untilAborted(ABORT_TIMEOUT_MS, "trainLora", signal, call("train", [given], { signal, onEvent })));
@@ -157,19 +158,11 @@ function nameOf(model: Model | ModelSource): string {
   return typeof model === "string" ? model : model instanceof URL ? model.href : "";
 }
 
-function absolute(url: string | URL): string {
-  return new URL(url, globalThis.document?.baseURI ?? location.href).href;
-}
-
-function startWorker(url: string | undefined): RemoteBackend {
-  const name = "jerboa train";
+function trainWorker(url: string | undefined): RemoteBackend {
   try {
-    // Bundlers match this exact expression.
-    const worker = url === undefined ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa train" }) : workerAt(url, name);
-    return new RemoteBackend(worker, () => worker.terminate());
+    // Bundlers match these exact expressions.
+    return startWorker("jerboa train", url, new URL("./worker.js", import.meta.url), () => new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa train" }));
   } catch (thrown) {
-    const elsewhere = !import.meta.url.startsWith(location.origin);
-    if (url === undefined && (elsewhere || isUntrusted(thrown))) return startWorker(new URL("./worker.js", import.meta.url).href);
     throw new JerboaError("worker", `trainLora: the training's worker could not be started: ${(thrown as Error).message}. Set 'workerUrl' to the URL of train/worker.js.`, { cause: thrown });
   }
 }
