@@ -16,6 +16,7 @@ mod progress;
 mod remote;
 mod retry;
 mod source;
+mod source_kind;
 mod tensors;
 mod transport;
 

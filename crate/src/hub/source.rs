@@ -6,10 +6,14 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use super::abort::AbortFlag;
-use super::http::HttpSource;
 use super::model_ref::ModelRef;
 use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
+#[cfg(not(target_arch = "wasm32"))]
+use super::source_kind::LocalDir;
+#[cfg(target_arch = "wasm32")]
+use super::source_kind::PickedFiles;
+use super::source_kind::{DefaultHttpSource, DefaultStore, DefaultTransport, SourceKind};
 use super::{CachedModel, Chunk, HubOptions, KeyValueStore, cache, parts, tensors};
 use crate::format::gguf::{mmproj::is_mmproj, parse_split_name};
 use crate::format::safetensors::SafetensorsHeader;
@@ -17,23 +21,9 @@ use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
 
 #[cfg(target_arch = "wasm32")]
-use super::browser::{
-    BrowserTransport as DefaultTransport, CacheStore as DefaultStore, PickedFile, PickedFiles,
-};
-#[cfg(not(target_arch = "wasm32"))]
-use super::native::{DirStore as DefaultStore, LocalDir, NativeTransport as DefaultTransport};
+use super::browser::PickedFile;
 #[cfg(target_arch = "wasm32")]
 use super::webllm::{self, WebLlm};
-
-enum SourceKind {
-    Http(Box<HttpSource<DefaultTransport, DefaultStore>>),
-    #[cfg(not(target_arch = "wasm32"))]
-    Local(LocalDir),
-    #[cfg(target_arch = "wasm32")]
-    Picked(PickedFiles),
-    #[cfg(target_arch = "wasm32")]
-    WebLlm(Box<WebLlm>),
-}
 
 /// The files of one model. Clones share caches and state.
 #[derive(Clone)]
@@ -46,27 +36,6 @@ pub struct Source {
     store: Option<DefaultStore>,
 }
 
-/// Calls a generic function with the concrete source kind.
-macro_rules! with_place {
-    ($self:expr, $place:ident => $call:expr) => {
-        match &*$self.kind {
-            SourceKind::Http($place) => {
-                let $place = $place.as_ref();
-                $call
-            }
-            #[cfg(not(target_arch = "wasm32"))]
-            SourceKind::Local($place) => $call,
-            #[cfg(target_arch = "wasm32")]
-            SourceKind::Picked($place) => $call,
-            #[cfg(target_arch = "wasm32")]
-            SourceKind::WebLlm($place) => {
-                let $place = $place.as_ref();
-                $call
-            }
-        }
-    };
-}
-
 impl Source {
     /// Opens a model's source. Network: one HEAD request for a repository at a branch or tag,
     /// otherwise none.
@@ -77,10 +46,7 @@ impl Source {
         progress: Progress,
     ) -> Result<Source> {
         let (model, gguf) = match model {
-            ModelRef::File {
-                location: place,
-                file,
-            } => (place.as_ref(), Some(file.clone())),
+            ModelRef::File { location, file } => (location.as_ref(), Some(file.clone())),
             other => (other, None),
         };
         #[cfg(not(target_arch = "wasm32"))]
@@ -111,7 +77,7 @@ impl Source {
             Err(error) => (None, Some(error)),
         };
         let transport = DefaultTransport::default();
-        let http = HttpSource::open(
+        let http = DefaultHttpSource::open(
             model,
             options,
             transport,
@@ -123,12 +89,12 @@ impl Source {
         #[cfg(target_arch = "wasm32")]
         if let Some(local) = found {
             // Files missing from WebLLM's cache come from the network, or are optional.
-            let place = Rc::new(SourceKind::WebLlm(Box::new(WebLlm {
+            let model = WebLlm {
                 local,
                 remote: http.ok(),
-            })));
+            };
             return Ok(Source {
-                kind: place,
+                kind: Rc::new(SourceKind::WebLlm(Box::new(model))),
                 gguf,
                 abort,
                 store,
@@ -254,7 +220,7 @@ impl Source {
 
     /// The source's name in messages: URL with revision, or folder.
     pub fn name(&self) -> &str {
-        with_place!(self, place => place.source_name())
+        self.kind.source_name()
     }
 
     /// The GGUF file to load: the one named by the caller, or the only one selected.
@@ -265,15 +231,7 @@ impl Source {
     /// Names of all files of a local folder, of selected files, or of a repository whose Hub lists
     /// them; otherwise empty.
     pub async fn list(&self) -> Result<Vec<String>> {
-        match &*self.kind {
-            SourceKind::Http(http) => self.guard_load(http.list()).await,
-            #[cfg(not(target_arch = "wasm32"))]
-            SourceKind::Local(local) => Ok(local.list()),
-            #[cfg(target_arch = "wasm32")]
-            SourceKind::Picked(picked) => Ok(picked.list()),
-            #[allow(unreachable_patterns)]
-            _ => Ok(Vec::new()),
-        }
+        self.guard_load(self.kind.list()).await
     }
 
     /// Runs `load` and compares downloaded files with the SHA-256 sums that the Hub publishes.
@@ -282,7 +240,7 @@ impl Source {
     /// # Errors
     /// The error of `load`; `Network` when a file differs from the Hub's checksum.
     pub async fn load_verified<T>(&self, load: impl Future<Output = Result<T>>) -> Result<T> {
-        let SourceKind::Http(http) = &*self.kind else {
+        let Some(http) = self.kind.http() else {
             return load.await;
         };
         let loaded = {
@@ -305,17 +263,16 @@ impl Source {
     /// Waits until everything this load downloaded is cached. Needed with
     /// [`HubOptions::defer_seal`].
     pub async fn flush(&self) {
-        if let SourceKind::Http(http) = &*self.kind {
+        if let Some(http) = self.kind.http() {
             http.flush().await;
         }
     }
 
     /// Evicts cached files that may be corrupt. Returns whether there were any.
     async fn evict_corrupt(&self, error: &Error) -> bool {
-        match &*self.kind {
-            SourceKind::Http(http) => http.evict_corrupt(error).await,
-            #[allow(unreachable_patterns)]
-            _ => false,
+        match self.kind.http() {
+            Some(http) => http.evict_corrupt(error).await,
+            None => false,
         }
     }
 
@@ -347,7 +304,7 @@ impl Source {
     /// Evicts the files that no checksum vouches for, after an error that shows that the model's
     /// content is wrong: the next load downloads them again.
     pub async fn drop_unusable(&self, error: Option<&Error>) {
-        if let (Some(error), SourceKind::Http(http)) = (error, &*self.kind)
+        if let (Some(error), Some(http)) = (error, self.kind.http())
             && error.implicates_content()
         {
             http.evict_unverified().await;
@@ -356,25 +313,19 @@ impl Source {
 
     /// The commit being read, if the server named one.
     pub fn commit(&self) -> Option<String> {
-        match &*self.kind {
-            SourceKind::Http(http) => http.commit(),
-            #[allow(unreachable_patterns)]
-            _ => None,
-        }
+        self.kind.http()?.commit()
     }
 
     /// Problems that did not stop the load: a full cache, a server that could not be reached.
     pub fn warnings(&self) -> Vec<Error> {
-        match &*self.kind {
-            SourceKind::Http(http) => http.warnings(),
-            #[allow(unreachable_patterns)]
-            _ => Vec::new(),
-        }
+        self.kind
+            .http()
+            .map_or_else(Vec::new, DefaultHttpSource::warnings)
     }
 
     /// The progress that receives byte counts.
     pub fn progress(&self) -> &Progress {
-        with_place!(self, place => place.progress())
+        self.kind.progress()
     }
 
     /// The flag that aborts this load.
@@ -391,8 +342,7 @@ impl Source {
 
     /// Length and ETag of a file; `None` if it does not exist.
     pub async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
-        self.guard_load(async { with_place!(self, place => place.info(file).await) })
-            .await
+        self.guard_load(self.kind.info(file)).await
     }
 
     /// Whether a file exists.
@@ -403,29 +353,24 @@ impl Source {
     /// Reads a whole small file that must exist.
     pub async fn read(&self, file: &str) -> Result<Vec<u8>> {
         let bytes = self.read_optional(file).await?;
-        bytes.ok_or_else(|| with_place!(self, place => place.missing_error(file)))
+        bytes.ok_or_else(|| self.kind.missing_error(file))
     }
 
     /// Reads a whole small file; `None` if it does not exist.
     pub async fn read_optional(&self, file: &str) -> Result<Option<Vec<u8>>> {
-        self.guard_load(async { with_place!(self, place => parts::read_file(place, file).await) })
-            .await
+        self.guard_load(parts::read_file(&*self.kind, file)).await
     }
 
     /// Reads a small range of a file, clamped to the file's end.
     pub async fn read_range(&self, file: &str, range: Range<u64>) -> Result<Vec<u8>> {
-        self.guard_load(async {
-            with_place!(self, place => parts::read_range(place, file, range).await)
-        })
-        .await
+        self.guard_load(parts::read_range(&*self.kind, file, range))
+            .await
     }
 
     /// Reads a range of a file as one chunk. Parts that are downloaded for it are cached.
     pub async fn slice(&self, file: &str, range: Range<u64>) -> Result<Chunk> {
-        self.guard_load(async {
-            with_place!(self, place => parts::read_cached_range(place, file, range).await)
-        })
-        .await
+        self.guard_load(parts::read_cached_range(&*self.kind, file, range))
+            .await
     }
 
     /// Streams a range of a file in order, as `sink(offset in the file, chunk)`.
@@ -435,30 +380,25 @@ impl Source {
         range: Range<u64>,
         mut sink: impl AsyncFnMut(u64, Chunk) -> Result<()>,
     ) -> Result<()> {
-        self.guard_load(async {
-            with_place!(self, place => parts::stream_range(place, file, range, &mut sink).await)
-        })
-        .await
+        self.guard_load(parts::stream_range(&*self.kind, file, range, &mut sink))
+            .await
     }
 
     /// Reads the headers of the model's safetensors: of `model.safetensors`, or of the shards in
     /// its index.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
-        self.guard_load(async { with_place!(self, place => tensors::open_checkpoint(place).await) })
-            .await
+        self.guard_load(tensors::open_checkpoint(&*self.kind)).await
     }
 
     /// Reads the header of one safetensors file. Returns the file's length with it.
     pub async fn header(&self, file: &str) -> Result<(u64, SafetensorsHeader)> {
-        self.guard_load(async {
-            with_place!(self, place => tensors::read_header(place, file).await)
-        })
-        .await
+        self.guard_load(tensors::read_header(&*self.kind, file))
+            .await
     }
 
     /// Adds tensors to the progress total, before several graphs stream theirs in turn.
     pub fn expect_tensors(&self, checkpoint: &Checkpoint, tensors: &[&TensorInfo]) {
-        with_place!(self, place => tensors::expect_tensors(place, checkpoint, tensors));
+        tensors::expect_tensors(&*self.kind, checkpoint, tensors);
     }
 
     /// Streams tensors as `sink(tensor, offset in the tensor, chunk)`, over parallel ranges while
@@ -474,9 +414,12 @@ impl Source {
         wanted: &[&TensorInfo],
         mut sink: impl AsyncFnMut(&TensorInfo, u64, Chunk) -> Result<()>,
     ) -> Result<()> {
-        self.guard_load(async {
-            with_place!(self, place => tensors::stream_tensors(place, checkpoint, wanted, &mut sink).await)
-        })
+        self.guard_load(tensors::stream_tensors(
+            &*self.kind,
+            checkpoint,
+            wanted,
+            &mut sink,
+        ))
         .await
     }
 }
