@@ -1,13 +1,12 @@
 //! Kernels of train/shaders: variants, their sources, and launches with bindings by name.
 
 use jerboa::device::Grid;
-use jerboa::device::preprocess::{self, Access};
-use jerboa::device::registry::{Kernel, Shader, Variant, shader_file};
+use jerboa::device::registry::{Shader, Variant, shader_file};
 use jerboa::format::WeightLayout;
 use jerboa::gpu::{Backend, Buffer, DispatchDesc, Gpu, Pipeline};
-use jerboa::kernels::fold;
-use jerboa::kernels::matmul::{View, scale_pairs, weight_flags};
-use jerboa::{Error, Result, SortedMap, SortedSet};
+use jerboa::kernels::matmul::{View, scale_pairs};
+use jerboa::kernels::{Resolved, fold};
+use jerboa::{Error, Result};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -58,85 +57,23 @@ const DEFAULTS: [(&str, u32); 6] = [
     ("HEAD", 64),
 ];
 
-/// A kernel of train/shaders with its flags and constants: the key of a pipeline.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TrainKernel {
-    /// Name of its file.
-    pub name: &'static str,
-    flags: SortedSet<&'static str>,
-    consts: SortedMap<&'static str, u32>,
-}
-
-impl TrainKernel {
-    /// The kernel of a file, with no flag set and all constants at their defaults.
-    pub fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            flags: SortedSet::new(),
-            consts: SortedMap::new(),
-        }
-    }
-
-    /// Sets a flag if `on`.
-    pub fn flag(mut self, name: &'static str, on: bool) -> Self {
-        if on {
-            self.flags.insert(name);
-        }
-        self
-    }
-
-    /// Sets a constant.
-    pub fn set(mut self, name: &'static str, value: u32) -> Self {
-        self.consts.insert(name, value);
-        self
-    }
-
-    /// Adds the flags and constants that make it read a weight layout of the engine.
-    pub fn layout(mut self, layout: WeightLayout) -> Self {
-        let variant = weight_flags(Variant::new(Kernel::Embed), layout);
-        for flag in &variant.flags {
-            self.flags.insert(*flag);
-        }
-        for (name, value) in &variant.consts {
-            self.consts.insert(*name, *value);
-        }
-        self
-    }
-
-    /// Expands the WGSL source and reads its bindings and parameters.
-    ///
-    /// # Errors
-    /// `Internal` for a file that does not exist, or a directive that does not expand.
-    pub fn shader(&self, browser: bool) -> Result<Shader> {
-        let consts: Vec<(&str, u32)> = DEFAULTS
-            .iter()
-            .map(|(name, value)| (*name, self.consts.get(name).copied().unwrap_or(*value)))
-            .collect();
-        let has = |flag: &str| self.flags.contains(flag);
-        let path = format!("train/{}", self.name);
-        let body = preprocess::flatten(&path, &source, &mut Vec::new())
-            .and_then(|text| preprocess::expand(&text, &has, &consts))
-            .map_err(|e| Error::Internal(format!("{self}: {e}")))?;
-        Ok(Shader {
-            label: self.to_string(),
-            text: preprocess::with_prologue(browser, &has, &consts, &body),
-            bindings: preprocess::bindings(&body),
-            params: preprocess::params(&body),
-        })
-    }
-}
+/// A kernel of train/shaders: the name of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrainKernel(pub &'static str);
 
 impl fmt::Display for TrainKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "train {}", self.name)?;
-        for flag in &self.flags {
-            write!(f, "+{}", flag.to_lowercase())?;
-        }
-        for (name, value) in &self.consts {
-            write!(f, " {}={value}", name.to_lowercase())?;
-        }
-        Ok(())
+        write!(f, "train {}", self.0)
     }
+}
+
+/// A kernel of train/shaders with its flags and constants.
+pub type TrainVariant = Variant<TrainKernel>;
+
+/// Expands a variant's WGSL source and reads its bindings and parameters.
+fn shader(variant: &TrainVariant, browser: bool) -> Result<Shader> {
+    let path = format!("train/{}", variant.kernel.0);
+    variant.expand(&path, &source, DEFAULTS.into_iter(), browser)
 }
 
 /// The code of a shader file: `train/NAME` of this crate, other paths of the engine.
@@ -159,7 +96,7 @@ fn source(path: &str) -> Result<String, String> {
 #[derive(Debug, Clone)]
 pub struct TrainLaunch<B> {
     /// Kernel variant.
-    pub kernel: TrainKernel,
+    pub variant: TrainVariant,
     /// Buffers by their shader names.
     pub binds: Vec<(&'static str, B)>,
     /// `Params` words by their shader names.
@@ -170,9 +107,9 @@ pub struct TrainLaunch<B> {
 
 impl<B: Clone> TrainLaunch<B> {
     /// Creates a launch without bindings.
-    pub fn new(kernel: TrainKernel, grid: Grid) -> Self {
+    pub fn new(variant: TrainVariant, grid: Grid) -> Self {
         Self {
-            kernel,
+            variant,
             binds: Vec::new(),
             params: Vec::new(),
             grid,
@@ -180,8 +117,8 @@ impl<B: Clone> TrainLaunch<B> {
     }
 
     /// Creates a launch with a thread per item, in workgroups of `size`.
-    pub fn threads(kernel: TrainKernel, items: usize, size: u32) -> Self {
-        Self::new(kernel, fold((items as u64).div_ceil(u64::from(size))))
+    pub fn threads(variant: TrainVariant, items: usize, size: u32) -> Self {
+        Self::new(variant, fold((items as u64).div_ceil(u64::from(size))))
     }
 
     /// Binds a buffer.
@@ -228,7 +165,7 @@ impl<B: Clone> TrainLaunch<B> {
     /// Replaces the buffer handles.
     pub fn map<C>(self, buffer: impl Fn(&B) -> C) -> TrainLaunch<C> {
         TrainLaunch {
-            kernel: self.kernel,
+            variant: self.variant,
             binds: self
                 .binds
                 .iter()
@@ -247,43 +184,14 @@ impl TrainLaunch<Buffer> {
     /// `Internal` when a binding or parameter is missing or unknown, which is a bug of the module
     /// that made the launch.
     pub fn dispatch(&self, pipelines: &TrainPipelines) -> Result<DispatchDesc> {
-        let (shader, pipeline) = pipelines.get(&self.kernel)?;
-        let fault =
-            |what: &str, name: &str| Error::Internal(format!("{}: {what} '{name}'", self.kernel));
-        let mut buffers = Vec::with_capacity(self.binds.len());
-        let mut uniform = None;
-        for declared in &shader.bindings {
-            if declared.access == Access::Uniform {
-                uniform = Some(declared.binding);
-                continue;
-            }
-            let bound = self.binds.iter().find(|(name, _)| *name == declared.name);
-            let (_, buffer) =
-                bound.ok_or_else(|| fault("no buffer is bound to", &declared.name))?;
-            buffers.push((declared.binding, buffer.clone()));
-        }
-        if buffers.len() != self.binds.len() {
-            let is_declared = |name: &str| shader.bindings.iter().any(|b| b.name == name);
-            let extra = self.binds.iter().find(|(name, _)| !is_declared(name));
-            return Err(fault(
-                "the shader has no binding",
-                extra.map_or("", |b| b.0),
-            ));
-        }
-        let mut words = Vec::with_capacity(shader.params.len());
-        for (name, _) in &shader.params {
-            let given = self.params.iter().find(|(given, _)| given == name);
-            words.push(
-                given
-                    .ok_or_else(|| fault("no value for parameter", name))?
-                    .1,
-            );
-        }
+        let (shader, pipeline) = pipelines.get(&self.variant)?;
+        let label = self.variant.to_string();
+        let resolved = Resolved::new(shader, &label, &self.binds, &self.params)?;
         Ok(DispatchDesc {
-            label: self.kernel.to_string(),
+            label,
             pipeline: pipeline.clone(),
-            buffers,
-            params: uniform.map(|binding| (binding, words)),
+            buffers: resolved.buffers,
+            params: resolved.params,
             grid: self.grid,
         })
     }
@@ -291,7 +199,7 @@ impl TrainLaunch<Buffer> {
 
 /// Compiled kernels.
 #[derive(Default)]
-pub struct TrainPipelines(HashMap<TrainKernel, (Shader, Pipeline)>);
+pub struct TrainPipelines(HashMap<TrainVariant, (Shader, Pipeline)>);
 
 impl TrainPipelines {
     /// Compiles the kernels of launches, except those compiled before.
@@ -303,16 +211,16 @@ impl TrainPipelines {
         gpu: &Gpu,
         launches: impl Iterator<Item = &'a TrainLaunch<B>>,
     ) -> Result<()> {
-        let mut wanted: Vec<TrainKernel> = Vec::new();
+        let mut wanted: Vec<TrainVariant> = Vec::new();
         for launch in launches {
-            if !self.0.contains_key(&launch.kernel) && !wanted.contains(&launch.kernel) {
-                wanted.push(launch.kernel.clone());
+            if !self.0.contains_key(&launch.variant) && !wanted.contains(&launch.variant) {
+                wanted.push(launch.variant.clone());
             }
         }
         let browser = cfg!(target_arch = "wasm32");
         let shaders = wanted
             .iter()
-            .map(|kernel| kernel.shader(browser))
+            .map(|variant| shader(variant, browser))
             .collect::<Result<Vec<Shader>>>()?;
         let made = gpu.pipelines(&shaders).await?;
         let compiled = shaders.into_iter().zip(made);
@@ -320,8 +228,8 @@ impl TrainPipelines {
         Ok(())
     }
 
-    fn get(&self, kernel: &TrainKernel) -> Result<&(Shader, Pipeline)> {
-        let compiled = self.0.get(kernel);
-        compiled.ok_or_else(|| Error::Internal(format!("{kernel} was not compiled")))
+    fn get(&self, variant: &TrainVariant) -> Result<&(Shader, Pipeline)> {
+        let compiled = self.0.get(variant);
+        compiled.ok_or_else(|| Error::Internal(format!("{variant} was not compiled")))
     }
 }

@@ -23,20 +23,27 @@ impl Kernel {
     }
 }
 
-/// A kernel with its flags and constants: the key of a pipeline.
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A kernel with its flags and constants: the key of a pipeline. Other crates have kernels of
+/// their own, of type `K`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Variant {
+pub struct Variant<K = Kernel> {
     /// The kernel.
-    pub kernel: Kernel,
+    pub kernel: K,
     /// The flags that are set.
     pub flags: SortedSet<&'static str>,
     /// The constants that differ from their defaults.
     pub consts: SortedMap<&'static str, u32>,
 }
 
-impl Variant {
+impl<K> Variant<K> {
     /// The kernel with no flag set and all constants at their defaults.
-    pub fn new(kernel: Kernel) -> Self {
+    pub fn new(kernel: K) -> Self {
         Self {
             kernel,
             flags: SortedSet::new(),
@@ -62,7 +69,38 @@ impl Variant {
         self.consts.insert(name, value);
         self
     }
+}
 
+impl<K: fmt::Display> Variant<K> {
+    /// Expands the WGSL file `path`, and reads its bindings and parameters. `read` returns the code
+    /// of a file, `defaults` are all constants that it may compare.
+    ///
+    /// # Errors
+    /// `Error::Internal` for a file that does not exist, or a directive that does not expand.
+    pub fn expand(
+        &self,
+        path: &str,
+        read: &dyn Fn(&str) -> Result<String, String>,
+        defaults: impl Iterator<Item = (&'static str, u32)>,
+        browser: bool,
+    ) -> Result<Shader> {
+        let consts: Vec<(&str, u32)> = defaults
+            .map(|(name, value)| (name, self.consts.get(name).copied().unwrap_or(value)))
+            .collect();
+        let has = |flag: &str| self.flags.contains(flag);
+        let body = preprocess::flatten(path, read, &mut Vec::new())
+            .and_then(|text| preprocess::expand(&text, &has, &consts))
+            .map_err(|e| Error::Internal(format!("{self}: {e}")))?;
+        Ok(Shader {
+            label: self.to_string(),
+            text: preprocess::with_prologue(browser, &has, &consts, &body),
+            bindings: preprocess::bindings(&body),
+            params: preprocess::params(&body),
+        })
+    }
+}
+
+impl Variant {
     /// The value of a constant of this variant.
     pub fn constant(&self, name: &str) -> u32 {
         self.consts.get(name).copied().unwrap_or_else(|| {
@@ -82,25 +120,14 @@ impl Variant {
     pub fn shader(&self, browser: bool) -> Result<Shader> {
         let source = source(self.kernel);
         self.check(source)?;
-        let set = |name: &str, values: &[u32]| self.consts.get(name).copied().unwrap_or(values[0]);
-        let consts: Vec<(&str, u32)> = source.consts.iter().map(|(n, v)| (*n, set(n, v))).collect();
-        let has = |f: &str| self.flags.contains(f);
-        let body = preprocess::flatten(source.path, &shader_file, &mut Vec::new())
-            .and_then(|text| preprocess::expand(&text, &has, &consts))
-            .map_err(|e| Error::Internal(format!("{self}: {e}")))?;
-        let bindings = preprocess::bindings(&body);
-        let params = preprocess::params(&body);
-
-        let text = preprocess::with_prologue(browser, &has, &consts, &body);
-        let label = self.to_string();
+        let defaults = source
+            .consts
+            .iter()
+            .map(|(name, values)| (*name, values[0]));
+        let shader = self.expand(source.path, &shader_file, defaults, browser)?;
         #[cfg(not(target_arch = "wasm32"))]
-        log_kernel(&label)?;
-        Ok(Shader {
-            label,
-            text,
-            bindings,
-            params,
-        })
+        log_kernel(&shader.label)?;
+        Ok(shader)
     }
 
     fn check(&self, source: &KernelSource) -> Result<()> {
@@ -132,9 +159,9 @@ impl Variant {
     }
 }
 
-impl fmt::Display for Variant {
+impl<K: fmt::Display> fmt::Display for Variant<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.kernel.name())?;
+        write!(f, "{}", self.kernel)?;
         for flag in &self.flags {
             write!(f, "+{}", flag.to_lowercase())?;
         }

@@ -420,7 +420,7 @@ pub fn scale_pairs(layout: WeightLayout, cols: u32) -> u32 {
 }
 
 /// Adds the flags and constants that make a kernel read a weight layout.
-pub fn weight_flags(variant: Variant, layout: WeightLayout) -> Variant {
+pub fn weight_flags<K>(variant: Variant<K>, layout: WeightLayout) -> Variant<K> {
     match layout {
         WeightLayout::Dense(Float::F32) => variant.flag("W_F32"),
         WeightLayout::Dense(Float::F16) => variant.flag("W_F16"),

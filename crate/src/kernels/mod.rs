@@ -277,50 +277,15 @@ impl<B: Clone> Launch<B> {
     /// `Error::Internal` if a binding or parameter is missing or unknown, which is a bug in the
     /// kernel module.
     pub fn resolve(&self, shader: &Shader) -> Result<Resolved<B>> {
-        let fault = |what: &str, name: &str| {
-            Error::Internal(format!(
-                "{} ({}): {what} '{name}'",
-                self.label, self.variant
-            ))
-        };
-        let mut buffers = Vec::with_capacity(self.binds.len());
-        let mut uniform = None;
-        for decl in &shader.bindings {
-            if decl.access == preprocess::Access::Uniform {
-                uniform = Some(decl.binding);
-                continue;
-            }
-            let found = self.binds.iter().find(|(n, _)| *n == decl.name);
-            let (_, buffer) = found.ok_or_else(|| fault("no buffer is bound to", &decl.name))?;
-            buffers.push((decl.binding, buffer.clone()));
+        let owner = format!("{} ({})", self.label, self.variant);
+        let resolved = Resolved::new(shader, &owner, &self.binds, &self.params)?;
+        let is_declared = |name: &str| shader.params.iter().any(|(param, _)| param == name);
+        match self.params.iter().find(|(name, _)| !is_declared(name)) {
+            Some((name, _)) => Err(Error::Internal(format!(
+                "{owner}: the shader has no parameter '{name}'"
+            ))),
+            None => Ok(resolved),
         }
-        if let Some((name, _)) = self
-            .binds
-            .iter()
-            .find(|(n, _)| shader.bindings.iter().all(|d| d.name != *n))
-        {
-            return Err(fault("the shader has no binding", name));
-        }
-        let mut words = Vec::with_capacity(shader.params.len());
-        for (name, _) in &shader.params {
-            let found = self.params.iter().find(|(n, _)| n == name);
-            words.push(
-                found
-                    .ok_or_else(|| fault("no value for parameter", name))?
-                    .1,
-            );
-        }
-        if let Some((name, _)) = self
-            .params
-            .iter()
-            .find(|(n, _)| shader.params.iter().all(|(p, _)| p != n))
-        {
-            return Err(fault("the shader has no parameter", name));
-        }
-        Ok(Resolved {
-            buffers,
-            params: uniform.map(|binding| (binding, words)),
-        })
     }
 }
 
@@ -331,6 +296,47 @@ pub struct Resolved<B> {
     pub buffers: Vec<(u32, B)>,
     /// Binding of the uniform and its words.
     pub params: Option<(u32, Vec<u32>)>,
+}
+
+impl<B: Clone> Resolved<B> {
+    /// Resolves the names of bindings and parameters. `owner` names the launch in errors.
+    ///
+    /// # Errors
+    /// `Error::Internal` if a binding is missing or unknown, or a parameter is missing.
+    pub fn new(
+        shader: &Shader,
+        owner: &str,
+        binds: &[(&'static str, B)],
+        params: &[(&'static str, u32)],
+    ) -> Result<Self> {
+        let fault = |what: &str, name: &str| Error::Internal(format!("{owner}: {what} '{name}'"));
+        let mut buffers = Vec::with_capacity(binds.len());
+        let mut uniform = None;
+        for declared in &shader.bindings {
+            if declared.access == preprocess::Access::Uniform {
+                uniform = Some(declared.binding);
+                continue;
+            }
+            let bound = binds.iter().find(|(name, _)| *name == declared.name);
+            let (_, buffer) =
+                bound.ok_or_else(|| fault("no buffer is bound to", &declared.name))?;
+            buffers.push((declared.binding, buffer.clone()));
+        }
+        let is_declared = |name: &str| shader.bindings.iter().any(|b| b.name == name);
+        if let Some((name, _)) = binds.iter().find(|(name, _)| !is_declared(name)) {
+            return Err(fault("the shader has no binding", name));
+        }
+        let mut words = Vec::with_capacity(shader.params.len());
+        for (name, _) in &shader.params {
+            let given = params.iter().find(|(given, _)| given == name);
+            let (_, word) = given.ok_or_else(|| fault("no value for parameter", name))?;
+            words.push(*word);
+        }
+        Ok(Self {
+            buffers,
+            params: uniform.map(|binding| (binding, words)),
+        })
+    }
 }
 
 #[cfg(test)]

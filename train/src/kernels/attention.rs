@@ -1,6 +1,7 @@
 //! Attention of packed sequences and its gradients, whose probabilities are recomputed.
 
-use crate::kernel::{TrainKernel, TrainLaunch};
+use crate::kernel::{TrainKernel, TrainLaunch, TrainVariant};
+use jerboa::device::registry::Variant;
 use jerboa::kernels::fold;
 use jerboa::kernels::view::View;
 
@@ -45,14 +46,14 @@ pub struct QueryKeyValue<B> {
 impl<B: Clone> AttentionShape<B> {
     fn launch(
         &self,
-        kernel: TrainKernel,
+        variant: TrainVariant,
         groups: usize,
         inputs: &QueryKeyValue<B>,
     ) -> TrainLaunch<B> {
         let head = self.head_dim.next_multiple_of(64) as u32;
         let limited = |distance: usize| distance.min(u32::MAX as usize);
         TrainLaunch::new(
-            kernel.set("HEAD", head),
+            variant.set("HEAD", head),
             [groups as u32, self.rows as u32, 1],
         )
         .set("rows", self.rows)
@@ -72,8 +73,8 @@ impl<B: Clone> AttentionShape<B> {
 
     /// Returns the forward.
     pub fn forward(&self, inputs: &QueryKeyValue<B>, out: &View<B>) -> TrainLaunch<B> {
-        let kernel = TrainKernel::new("attention").flag("SINKS", self.sinks.is_some());
-        self.launch(kernel, self.heads, inputs)
+        let variant = Variant::new(TrainKernel("attention")).flag_if("SINKS", self.sinks.is_some());
+        self.launch(variant, self.heads, inputs)
             .bind_opt("sinks", self.sinks.clone())
             .view(["out", "out_offset", "out_stride"], out)
     }
@@ -82,7 +83,7 @@ impl<B: Clone> AttentionShape<B> {
     pub fn dots(&self, out: &View<B>, dy: &View<B>) -> TrainLaunch<B> {
         let parts = self.rows * self.heads;
         TrainLaunch::new(
-            TrainKernel::new("attention_dots"),
+            Variant::new(TrainKernel("attention_dots")),
             fold((parts as u64).div_ceil(64)),
         )
         .set("parts", parts)
@@ -101,8 +102,8 @@ impl<B: Clone> AttentionShape<B> {
         dq: &View<B>,
         add: bool,
     ) -> TrainLaunch<B> {
-        let kernel = TrainKernel::new("attention_query").flag("ADD", add);
-        self.launch(kernel, self.heads, inputs)
+        let variant = Variant::new(TrainKernel("attention_query")).flag_if("ADD", add);
+        self.launch(variant, self.heads, inputs)
             .view(["dy", "dy_offset", "dy_stride"], dy)
             .view(["out", "out_offset", "out_stride"], dq)
     }
@@ -116,11 +117,15 @@ impl<B: Clone> AttentionShape<B> {
         dv: &View<B>,
     ) -> TrainLaunch<B> {
         debug_assert_eq!((dk.offset, dv.offset), (0, 0));
-        self.launch(TrainKernel::new("attention_keys"), self.kv_heads, inputs)
-            .view(["dy", "dy_offset", "dy_stride"], dy)
-            .bind("dk", dk.buffer.clone())
-            .set("dk_stride", dk.stride as usize)
-            .bind("dv", dv.buffer.clone())
-            .set("dv_stride", dv.stride as usize)
+        self.launch(
+            Variant::new(TrainKernel("attention_keys")),
+            self.kv_heads,
+            inputs,
+        )
+        .view(["dy", "dy_offset", "dy_stride"], dy)
+        .bind("dk", dk.buffer.clone())
+        .set("dk_stride", dk.stride as usize)
+        .bind("dv", dv.buffer.clone())
+        .set("dv_stride", dv.stride as usize)
     }
 }

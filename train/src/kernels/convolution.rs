@@ -1,6 +1,7 @@
 //! Convolutions of one to three dimensions and their gradients.
 
 use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::device::registry::Variant;
 
 /// A convolution of `[batch, channels, inputs]` with weights `[outputs, channels / groups, kernel]`.
 /// Fewer than three dimensions have inputs and kernels of 1.
@@ -51,8 +52,8 @@ impl Convolution {
     }
 
     fn launch<B: Clone>(&self, flag: &'static str, count: usize, a: B, out: B) -> TrainLaunch<B> {
-        let kernel = TrainKernel::new("convolution").flag(flag, true);
-        let mut launch = TrainLaunch::threads(kernel, count, 64)
+        let variant = Variant::new(TrainKernel("convolution")).flag(flag);
+        let mut launch = TrainLaunch::threads(variant, count, 64)
             .bind("a", a)
             .bind("out", out)
             .set("count", count)
@@ -78,7 +79,7 @@ impl Convolution {
     /// Returns the output of x.
     pub fn forward<B: Clone>(&self, x: B, weight: B, bias: Option<B>, y: B) -> TrainLaunch<B> {
         let mut launch = self.launch("FORWARD", self.out_count(), x, y);
-        launch.kernel = launch.kernel.flag("WITH_BIAS", bias.is_some());
+        launch.variant = launch.variant.flag_if("WITH_BIAS", bias.is_some());
         launch.bind("b", weight).bind_opt("bias", bias)
     }
 
@@ -91,14 +92,14 @@ impl Convolution {
     /// Adds the gradient of the weights.
     pub fn weight<B: Clone>(&self, x: B, dy: B, dw: B) -> TrainLaunch<B> {
         let mut launch = self.launch("WEIGHT", self.weight_count(), x, dw);
-        launch.kernel = launch.kernel.flag("ADD", true);
+        launch.variant = launch.variant.flag("ADD");
         launch.bind("b", dy)
     }
 
     /// Adds the gradient of the bias.
     pub fn bias<B: Clone>(&self, dy: B, db: B) -> TrainLaunch<B> {
         let mut launch = self.launch("BIAS", self.outputs, dy, db);
-        launch.kernel = launch.kernel.flag("ADD", true);
+        launch.variant = launch.variant.flag("ADD");
         launch
     }
 }

@@ -1,6 +1,7 @@
 //! Elementwise functions and their gradients.
 
 use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::device::registry::Variant;
 use jerboa::ir::Activation;
 use jerboa::kernels::view::View;
 
@@ -84,12 +85,12 @@ pub fn elementwise<B: Clone>(
     add: bool,
 ) -> TrainLaunch<B> {
     debug_assert_eq!(inputs.len(), function.inputs());
-    let kernel = TrainKernel::new("elementwise")
+    let variant = Variant::new(TrainKernel("elementwise"))
         .set("OP", function.code())
-        .flag("B", inputs.len() > 1)
-        .flag("C", inputs.len() > 2)
-        .flag("ADD", add);
-    let mut launch = TrainLaunch::threads(kernel, rows * cols, 256)
+        .flag_if("B", inputs.len() > 1)
+        .flag_if("C", inputs.len() > 2)
+        .flag_if("ADD", add);
+    let mut launch = TrainLaunch::threads(variant, rows * cols, 256)
         .set("rows", rows)
         .set("cols", cols)
         .set_f32("factor", function.factor())

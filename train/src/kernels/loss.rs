@@ -1,6 +1,7 @@
 //! Losses of rows with their gradients, and their sum.
 
 use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::device::registry::Variant;
 use jerboa::kernels::view::View;
 
 /// Label of a row without a loss.
@@ -16,8 +17,8 @@ pub fn cross_entropy<B: Clone>(
     hyper: Option<B>,
 ) -> TrainLaunch<B> {
     debug_assert_eq!(logits.offset, 0);
-    let kernel = TrainKernel::new("cross_entropy").flag("GRADIENT", hyper.is_some());
-    TrainLaunch::new(kernel, [1, rows as u32, 1])
+    let variant = Variant::new(TrainKernel("cross_entropy")).flag_if("GRADIENT", hyper.is_some());
+    TrainLaunch::new(variant, [1, rows as u32, 1])
         .bind("logits", logits.buffer.clone())
         .bind("labels", labels)
         .bind("losses", losses)
@@ -36,18 +37,21 @@ pub fn mean_square<B: Clone>(
     hyper: B,
 ) -> TrainLaunch<B> {
     debug_assert_eq!(predictions.offset, 0);
-    TrainLaunch::new(TrainKernel::new("mean_square"), [1, rows as u32, 1])
-        .bind("predictions", predictions.buffer.clone())
-        .bind("goals", goals)
-        .bind("losses", losses)
-        .bind("hyper", hyper)
-        .set("cols", cols)
-        .set("stride", predictions.stride as usize)
+    TrainLaunch::new(
+        Variant::new(TrainKernel("mean_square")),
+        [1, rows as u32, 1],
+    )
+    .bind("predictions", predictions.buffer.clone())
+    .bind("goals", goals)
+    .bind("losses", losses)
+    .bind("hyper", hyper)
+    .set("cols", cols)
+    .set("stride", predictions.stride as usize)
 }
 
 /// Adds the sum of the losses of `rows` rows to `out[0]`.
 pub fn add_losses<B: Clone>(rows: usize, losses: B, out: B) -> TrainLaunch<B> {
-    TrainLaunch::new(TrainKernel::new("sum").flag("LOSS", true), [1, 1, 1])
+    TrainLaunch::new(Variant::new(TrainKernel("sum")).flag("LOSS"), [1, 1, 1])
         .bind("x", losses)
         .bind("out", out)
         .set("count", rows)

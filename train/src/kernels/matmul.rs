@@ -1,8 +1,9 @@
 //! The matmuls of a linear layer `y = alpha · x Wᵀ`: forward, gradient of the input, gradient of
 //! the weights. The first two read W in any layout of the engine.
 
-use crate::kernel::{TrainKernel, TrainLaunch};
-use jerboa::kernels::matmul::WeightPlanes;
+use crate::kernel::{TrainKernel, TrainLaunch, TrainVariant};
+use jerboa::device::registry::Variant;
+use jerboa::kernels::matmul::{WeightPlanes, weight_flags};
 use jerboa::kernels::view::View;
 
 /// Edge of a tile of matmul.wgsl.
@@ -19,9 +20,14 @@ pub struct WeightRows<B> {
     pub count: usize,
 }
 
-fn tiles<B: Clone>(kernel: TrainKernel, rows: usize, cols: usize, depth: usize) -> TrainLaunch<B> {
+fn tiles<B: Clone>(
+    variant: TrainVariant,
+    rows: usize,
+    cols: usize,
+    depth: usize,
+) -> TrainLaunch<B> {
     let grid = [cols.div_ceil(TILE) as u32, rows.div_ceil(TILE) as u32, 1];
-    TrainLaunch::new(kernel, grid)
+    TrainLaunch::new(variant, grid)
         .set("rows", rows)
         .set("cols", cols)
         .set("depth", depth)
@@ -60,11 +66,11 @@ pub fn linear<B: Clone>(
     bias: Option<B>,
     y: &View<B>,
 ) -> TrainLaunch<B> {
-    let kernel = TrainKernel::new("matmul")
-        .flag("FORWARD", true)
-        .flag("BIAS", bias.is_some())
-        .layout(weight.planes.layout);
-    let launch = tiles(kernel, m, weight.count, weight.planes.cols as usize);
+    let variant = Variant::new(TrainKernel("matmul"))
+        .flag("FORWARD")
+        .flag_if("BIAS", bias.is_some());
+    let variant = weight_flags(variant, weight.planes.layout);
+    let launch = tiles(variant, m, weight.count, weight.planes.cols as usize);
     read_weight(operands(launch, x, y, alpha), weight).bind_opt("bias", bias)
 }
 
@@ -77,11 +83,11 @@ pub fn linear_input<B: Clone>(
     dx: &View<B>,
     add: bool,
 ) -> TrainLaunch<B> {
-    let kernel = TrainKernel::new("matmul")
-        .flag("INPUT", true)
-        .flag("ADD", add)
-        .layout(weight.planes.layout);
-    let launch = tiles(kernel, m, weight.planes.cols as usize, weight.count);
+    let variant = Variant::new(TrainKernel("matmul"))
+        .flag("INPUT")
+        .flag_if("ADD", add);
+    let variant = weight_flags(variant, weight.planes.layout);
+    let launch = tiles(variant, m, weight.planes.cols as usize, weight.count);
     read_weight(operands(launch, dy, dx, alpha), weight)
 }
 
@@ -93,8 +99,8 @@ pub fn linear_weight<B: Clone>(
     x: &View<B>,
     dw: &View<B>,
 ) -> TrainLaunch<B> {
-    let kernel = TrainKernel::new("matmul")
-        .flag("WEIGHT", true)
-        .flag("ADD", true);
-    operands(tiles(kernel, n, k, m), dy, dw, alpha).view(["b", "b_offset", "b_stride"], x)
+    let variant = Variant::new(TrainKernel("matmul"))
+        .flag("WEIGHT")
+        .flag("ADD");
+    operands(tiles(variant, n, k, m), dy, dw, alpha).view(["b", "b_offset", "b_stride"], x)
 }

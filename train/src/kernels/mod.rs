@@ -13,11 +13,12 @@ pub mod softmax;
 pub mod update;
 
 use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::device::registry::Variant;
 use jerboa::kernels::view::View;
 
 /// Returns the launch that zeroes `count` elements of a buffer.
 pub fn fill<B: Clone>(count: usize, out: B) -> TrainLaunch<B> {
-    TrainLaunch::threads(TrainKernel::new("fill"), count, 256)
+    TrainLaunch::threads(Variant::new(TrainKernel("fill")), count, 256)
         .bind("out", out)
         .set("count", count)
 }

@@ -1,6 +1,7 @@
 //! RMSNorm and LayerNorm of rows or column groups, and their gradients.
 
 use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::device::registry::Variant;
 use jerboa::kernels::fold;
 use jerboa::kernels::view::View;
 
@@ -33,11 +34,11 @@ impl<B: Clone> NormShape<B> {
     }
 
     fn launch(&self, name: &'static str) -> TrainLaunch<B> {
-        let kernel = TrainKernel::new(name)
-            .flag("LAYER", self.layer)
-            .flag("GAIN", self.gain.is_some());
+        let variant = Variant::new(TrainKernel(name))
+            .flag_if("LAYER", self.layer)
+            .flag_if("GAIN", self.gain.is_some());
         let gain = self.gain.as_ref();
-        TrainLaunch::new(kernel, fold(self.parts() as u64))
+        TrainLaunch::new(variant, fold(self.parts() as u64))
             .set("cols", self.cols)
             .set("groups", self.groups)
             .set("parts", self.parts())
@@ -50,7 +51,7 @@ impl<B: Clone> NormShape<B> {
     /// Returns `out = norm(x)`.
     pub fn forward(&self, x: &View<B>, out: &View<B>) -> TrainLaunch<B> {
         let mut launch = self.launch("norm");
-        launch.kernel = launch.kernel.flag("BIAS", self.bias.is_some());
+        launch.variant = launch.variant.flag_if("BIAS", self.bias.is_some());
         launch
             .bind_opt("bias", self.bias.clone())
             .set_f32("eps", self.eps)
@@ -61,7 +62,7 @@ impl<B: Clone> NormShape<B> {
     /// Returns the gradient of x; adds to dx if `add`.
     pub fn input(&self, x: &View<B>, dy: &View<B>, dx: &View<B>, add: bool) -> TrainLaunch<B> {
         let mut launch = self.launch("norm_input");
-        launch.kernel = launch.kernel.flag("ADD", add);
+        launch.variant = launch.variant.flag_if("ADD", add);
         launch
             .view(["x", "x_offset", "x_stride"], x)
             .view(["dy", "dy_offset", "dy_stride"], dy)
@@ -71,7 +72,7 @@ impl<B: Clone> NormShape<B> {
     /// Adds the gradient of the gain to `out` from place `first` on.
     pub fn gain(&self, x: &View<B>, dy: &View<B>, out: B, first: usize) -> TrainLaunch<B> {
         let mut launch = column_sums([self.rows, self.groups, self.cols], dy, out, first);
-        launch.kernel = launch.kernel.flag("GAIN", true);
+        launch.variant = launch.variant.flag("GAIN");
         launch
             .view(["x", "x_offset", "x_stride"], x)
             .bind("stats", self.stats.clone())
@@ -87,7 +88,7 @@ pub fn column_sums<B: Clone>(
     first: usize,
 ) -> TrainLaunch<B> {
     let grid = [cols.div_ceil(64) as u32, 1, 1];
-    TrainLaunch::new(TrainKernel::new("column_sums"), grid)
+    TrainLaunch::new(Variant::new(TrainKernel("column_sums")), grid)
         .set("cols", cols)
         .set("groups", groups)
         .set("parts", rows * groups)

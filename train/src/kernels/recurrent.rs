@@ -4,6 +4,7 @@ use super::contiguous;
 use super::matmul::{WeightRows, linear, linear_input, linear_weight};
 use super::norm::column_sums;
 use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::device::registry::Variant;
 use jerboa::kernels::view::View;
 
 /// A recurrent layer whose state starts with zeros. All rows of a step come before those of the
@@ -76,11 +77,11 @@ impl<B: Clone> Recurrence<B> {
     }
 
     fn cell(&self, name: &'static str, step: usize) -> TrainLaunch<B> {
-        let kernel = TrainKernel::new(name)
-            .flag("RNN", !self.lstm)
-            .flag("FIRST", step == 0);
+        let variant = Variant::new(TrainKernel(name))
+            .flag_if("RNN", !self.lstm)
+            .flag_if("FIRST", step == 0);
         let per_step = self.rows * self.hidden;
-        TrainLaunch::threads(kernel, per_step, 64)
+        TrainLaunch::threads(variant, per_step, 64)
             .set("rows", self.rows)
             .set("hidden", self.hidden)
             .set("gates_offset", step * self.rows * self.gate_cols())
@@ -141,7 +142,7 @@ impl<B: Clone> Recurrence<B> {
                 .cell("recurrent_gradient", step)
                 .bind("dy", to.dy.clone())
                 .bind("dgates", to.gates.clone());
-            launch.kernel = launch.kernel.flag("LAST", step + 1 == self.steps);
+            launch.variant = launch.variant.flag_if("LAST", step + 1 == self.steps);
             launches.push(if self.lstm {
                 launch
                     .bind("cells", self.cells.clone())

@@ -1,6 +1,7 @@
 //! RoPE of rows at given positions, and its gradient.
 
 use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::device::registry::Variant;
 use jerboa::kernels::view::View;
 
 /// RoPE of `[rows, heads * head_dim]`.
@@ -25,10 +26,10 @@ pub struct RopeShape<B> {
 impl<B: Clone> RopeShape<B> {
     /// Returns the rotation of x, or with `inverse` the transposed rotation: the gradient.
     pub fn rotate(&self, x: &View<B>, out: &View<B>, inverse: bool, add: bool) -> TrainLaunch<B> {
-        let kernel = TrainKernel::new("rope")
-            .flag("INVERSE", inverse)
-            .flag("ADD", add);
-        TrainLaunch::threads(kernel, self.rows * self.heads * self.head_dim, 256)
+        let variant = Variant::new(TrainKernel("rope"))
+            .flag_if("INVERSE", inverse)
+            .flag_if("ADD", add);
+        TrainLaunch::threads(variant, self.rows * self.heads * self.head_dim, 256)
             .set("rows", self.rows)
             .set("heads", self.heads)
             .set("head_dim", self.head_dim)

@@ -1,6 +1,7 @@
 //! Norm and clipping of gradients, and updates of f32 weights.
 
 use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::device::registry::Variant;
 
 /// Elements that a workgroup sums for the norm of all gradients.
 const RANGE: usize = 16_384;
@@ -12,8 +13,8 @@ pub fn square_sums(count: usize) -> usize {
 
 /// Returns the sums of squares of a gradient, into `out` from place `first` on.
 pub fn squares<B: Clone>(count: usize, gradient: B, first: usize, out: B) -> TrainLaunch<B> {
-    let kernel = TrainKernel::new("sum").flag("SQUARES", true);
-    TrainLaunch::new(kernel, [square_sums(count) as u32, 1, 1])
+    let variant = Variant::new(TrainKernel("sum")).flag("SQUARES");
+    TrainLaunch::new(variant, [square_sums(count) as u32, 1, 1])
         .bind("x", gradient)
         .bind("out", out)
         .set("count", count)
@@ -23,7 +24,7 @@ pub fn squares<B: Clone>(count: usize, gradient: B, first: usize, out: B) -> Tra
 
 /// Returns the norm of all gradients from `count` sums of squares, and the factor that clips them.
 pub fn clip<B: Clone>(count: usize, sums: B, hyper: B, out: B) -> TrainLaunch<B> {
-    TrainLaunch::new(TrainKernel::new("sum").flag("CLIP", true), [1, 1, 1])
+    TrainLaunch::new(Variant::new(TrainKernel("sum")).flag("CLIP"), [1, 1, 1])
         .bind("x", sums)
         .bind("hyper", hyper)
         .bind("out", out)
@@ -78,19 +79,19 @@ impl Optimizer {
         states: &[B],
         [clip, hyper]: [B; 2],
     ) -> TrainLaunch<B> {
-        let mut kernel = TrainKernel::new("update").flag("DECAY", decay);
+        let mut variant = Variant::new(TrainKernel("update")).flag_if("DECAY", decay);
         let mut numbers = [0.0; 3];
         match self {
             Self::Sgd { momentum } => {
-                kernel = kernel.flag("MOMENTUM", momentum != 0.0);
+                variant = variant.flag_if("MOMENTUM", momentum != 0.0);
                 numbers[0] = momentum;
             }
             Self::AdamW { beta1, beta2, eps } => {
-                kernel = kernel.flag("ADAMW", true);
+                variant = variant.flag("ADAMW");
                 numbers = [beta1, beta2, eps];
             }
         }
-        TrainLaunch::threads(kernel, count, 256)
+        TrainLaunch::threads(variant, count, 256)
             .bind("weight", weight)
             .bind("gradient", gradient)
             .bind("clip", clip)
