@@ -66,11 +66,7 @@ impl PassedCache {
     pub fn all(&self, inputs: &TestInputs) -> Result<Vec<(String, f64, bool)>> {
         let mut all = Vec::new();
         for file in crate::stamp::files(&self.folder)? {
-            let name = file
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .replace('.', "::");
+            let name = test_name(&file);
             if let Some(record) = self.record(&name) {
                 all.push((name, record.seconds, record.is_valid(inputs)));
             }
@@ -134,11 +130,7 @@ impl PassedCache {
     /// Removes all records except these, such as those of deleted tests.
     pub fn retain_only(&self, names: &BTreeSet<&str>) -> Result<()> {
         for file in crate::stamp::files(&self.folder)? {
-            let name = file
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .replace('.', "::");
+            let name = test_name(&file);
             if !names.contains(name.as_str()) {
                 fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
             }
@@ -149,6 +141,12 @@ impl PassedCache {
     fn record(&self, name: &str) -> Option<PassedRecord> {
         PassedRecord::parse(&fs::read_to_string(self.folder.join(file_name(name))).ok()?)
     }
+}
+
+/// The test of a record.
+fn test_name(file: &Path) -> String {
+    let name = file.file_name().unwrap_or_default();
+    name.to_string_lossy().replace('.', "::")
 }
 
 /// The record's file name; Windows allows no colon in it.

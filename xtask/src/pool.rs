@@ -3,6 +3,7 @@
 
 use crate::command::print_heading;
 use crate::passed_cache::{KERNELS, PassedCache};
+use crate::test_counts::TestCounts;
 use crate::test_inputs::TestInputs;
 use anyhow::{Context, Result};
 use std::collections::{BTreeSet, VecDeque};
@@ -29,6 +30,18 @@ pub struct JobResult {
     pub seconds: f64,
     /// Standard output and stderr.
     pub output: String,
+}
+
+impl JobResult {
+    /// Prints the result as a line; returns its counts.
+    pub fn report(&self) -> TestCounts {
+        let outcome = if self.passed { "ok" } else { "FAILED" };
+        println!("test {} ... {outcome} <{:.3}s>", self.name, self.seconds);
+        TestCounts {
+            passed: self.passed.into(),
+            failed: (!self.passed).into(),
+        }
+    }
 }
 
 /// The jobs of a runner that must run: those that have not passed with their current inputs, or

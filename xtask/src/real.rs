@@ -98,16 +98,7 @@ pub fn run_models(names: &[&str], all: bool) -> Result<()> {
         &inputs,
         &mut |done| {
             println!("{}", done.output);
-            println!(
-                "test {} ... {} <{:.1}s>",
-                done.name,
-                if done.passed { "ok" } else { "FAILED" },
-                done.seconds
-            );
-            tally = tally.plus(TestCounts {
-                passed: done.passed.into(),
-                failed: (!done.passed).into(),
-            });
+            tally = tally.plus(done.report());
             times.add("real", &done.name, done.seconds);
         },
     )?;

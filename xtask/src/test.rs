@@ -190,16 +190,7 @@ fn native_tests(inputs: &TestInputs, all: bool, times: &mut TestTimes) -> Result
         if !done.passed {
             println!("{}", done.output);
         }
-        println!(
-            "test {} ... {} <{:.3}s>",
-            done.name,
-            if done.passed { "ok" } else { "FAILED" },
-            done.seconds
-        );
-        tally = tally.plus(TestCounts {
-            passed: done.passed.into(),
-            failed: (!done.passed).into(),
-        });
+        tally = tally.plus(done.report());
         times.add("native", &done.name, done.seconds);
     })?;
     Ok(tally)

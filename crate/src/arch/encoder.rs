@@ -2,10 +2,11 @@
 //! a decoder to an encoder of packed sequences. The order of operations follows transformers'
 //! models.
 
+use super::blocks::{NormSpec, embed, linear_act, norm};
 use super::config::{Config, LoadConfig};
 use crate::ir::{
-    Activation, Attention, Combine, Dim, Embed, Epilogue, Graph, GraphBuilder, Linear, Mask, Norm,
-    Op, Pool, Pooling, ValueId, WeightKind,
+    Activation, Attention, Combine, Dim, Embed, Graph, GraphBuilder, IdSource, Linear, Mask, Op,
+    Pool, Pooling, ValueId, WeightKind,
 };
 use crate::{Error, Result};
 
@@ -318,18 +319,7 @@ pub(super) fn dense(
     bias: bool,
     act: Activation,
 ) -> ValueId {
-    let cols = b.cols(x);
-    let weight = b.matrix(&format!("{name}.weight"), rows, cols);
-    let bias = bias.then(|| b.vector(&format!("{name}.bias"), rows));
-    b.node(
-        name,
-        Linear {
-            epilogue: Epilogue::Activation(act),
-            ..Linear::new(weight, bias)
-        },
-        &[x],
-        rows,
-    )
+    linear_act(b, name, x, rows, bias, act, 1.0)
 }
 
 /// Adds a LayerNorm with the tensors `{name}.weight` and `{name}.bias`.
@@ -340,21 +330,13 @@ pub(super) fn layer_norm(
     eps: f32,
     bias: bool,
 ) -> ValueId {
-    let cols = b.cols(x);
-    let gain = Some(b.vector(&format!("{name}.weight"), cols));
-    let bias = bias.then(|| b.vector(&format!("{name}.bias"), cols));
-    b.node(
-        name,
-        Norm {
-            gain,
-            bias,
-            layer: true,
-            offset: 0.0,
-            eps,
-        },
-        &[x],
-        cols,
-    )
+    let spec = NormSpec {
+        layer: true,
+        bias,
+        offset: 0.0,
+        eps,
+    };
+    norm(b, name, spec, x)
 }
 
 /// Looks up rows of the table `{name}.weight` `[rows, cols]`.
@@ -363,20 +345,9 @@ pub(super) fn embedding_table(
     name: &str,
     rows: usize,
     cols: usize,
-    ids: crate::ir::IdSource,
+    ids: IdSource,
 ) -> ValueId {
-    let table = b.weight(&format!("{name}.weight"), rows, cols, WeightKind::Table);
-    b.node(
-        name,
-        Embed {
-            table,
-            scale: 1.0,
-            ids,
-            soft: None,
-        },
-        &[],
-        cols,
-    )
+    embed(b, name, rows, cols, 1.0, ids)
 }
 
 /// Returns bidirectional attention within a sequence, with one key-value head per query head.

@@ -76,18 +76,7 @@ fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     if let Some(Meta::Floats(list)) = file.field("activation_sparsity_scale") {
         out.insert(GATE_DEVIATIONS.into(), json!(list));
     }
-    let kinds: Vec<&str> = ints("attention.sliding_window_pattern")
-        .iter()
-        .map(|slides: &i64| {
-            if *slides != 0 {
-                "sliding_attention"
-            } else {
-                "full_attention"
-            }
-        })
-        .collect();
     let fields = [
-        ("layer_types", json!(kinds)),
         ("laurel_rank", json!(rows("blk.0.laurel_l.weight"))),
         (
             "vocab_size_per_layer_input",

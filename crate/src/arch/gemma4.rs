@@ -80,13 +80,6 @@ fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
         .into_iter()
         .map(|s| s != 0)
         .collect();
-    let kind = |sliding: &bool| {
-        if *sliding {
-            "sliding_attention"
-        } else {
-            "full_attention"
-        }
-    };
     let own = |i: usize, part: &str| file.has_tensor(&format!("blk.{i}.{part}.weight"));
     let same = (0..sliding.len()).any(|i| !sliding[i] && own(i, "attn_k") && !own(i, "attn_v"));
     let heads = list("attention.head_count_kv");
@@ -120,10 +113,6 @@ fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
         "sliding_attention": {"rope_type": "default", "rope_theta": out.get("rope_local_base_freq")},
     });
     let fields = [
-        (
-            "layer_types",
-            json!(sliding.iter().map(kind).collect::<Vec<_>>()),
-        ),
         ("global_head_dim", json!(out.get("head_dim"))),
         (
             "head_dim",

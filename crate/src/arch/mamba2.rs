@@ -116,14 +116,8 @@ pub(super) fn ssm_gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
             out.insert(key.into(), json!(value as u64));
         }
     }
-    if let (Some(inner), Some(heads)) = (
-        file.float_field("ssm.inner_size"),
-        file.float_field("ssm.time_step_rank"),
-    ) {
-        out.insert(
-            "mamba_d_head".into(),
-            json!((inner / heads.max(1.0)) as u64),
-        );
+    if let Some(head_dim) = file.ssm_head_dim() {
+        out.insert("mamba_d_head".into(), json!(head_dim));
     }
 }
 

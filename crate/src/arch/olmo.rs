@@ -9,7 +9,7 @@ use super::config::Config;
 use super::family::Family;
 use super::{llama, qwen};
 use crate::Result;
-use crate::format::gguf::{self, Gguf, MetadataValue as Meta};
+use crate::format::gguf::{self, Gguf};
 use crate::format::mlc;
 use crate::ir::Graph;
 use serde_json::{Map, Value, json};
@@ -64,19 +64,6 @@ fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
         ("architectures", json!(["Olmo3ForCausalLM"])),
     ];
     out.extend(fields.map(|(key, value)| (key.to_string(), value)));
-    if let Some(Meta::Ints(slides)) = file.field("attention.sliding_window_pattern") {
-        let kind = |slides: &i64| {
-            if *slides != 0 {
-                "sliding_attention"
-            } else {
-                "full_attention"
-            }
-        };
-        out.insert(
-            "layer_types".into(),
-            json!(slides.iter().map(kind).collect::<Vec<_>>()),
-        );
-    }
 }
 
 /// Returns the common decoder: Llama with norms over whole projections of q and k.

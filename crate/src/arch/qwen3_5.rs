@@ -107,14 +107,8 @@ pub(super) static FAMILIES: &[Family] = &[
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     set_common_fields(file, out);
     set_layer_types(file, out, "ssm_a", ["linear_attention", "full_attention"]);
-    if let (Some(inner), Some(heads)) = (
-        file.float_field("ssm.inner_size"),
-        file.float_field("ssm.time_step_rank"),
-    ) {
-        out.insert(
-            "linear_value_head_dim".into(),
-            json!((inner / heads.max(1.0)) as u64),
-        );
+    if let Some(head_dim) = file.ssm_head_dim() {
+        out.insert("linear_value_head_dim".into(), json!(head_dim));
     }
 }
 

@@ -25,12 +25,7 @@ pub(super) fn transcode(
 
     let codes = job.part(PartRole::Weight, k.checked_mul(n / 2))?;
     let zeros = job.part(PartRole::Zeros, groups.checked_mul(n / 2))?;
-    let scales = job.part(
-        PartRole::Scales,
-        groups
-            .checked_mul(n)
-            .and_then(|x| x.checked_mul(scale.bytes())),
-    )?;
+    let scales = job.scales(groups, n, scale)?;
     let nibble = |data: &[u8], line: usize, row: usize| {
         (read_u32(data, line * words + row / 8) >> (4 * NIBBLE_OF_OUTPUT[row % 8]) & 15) as u8
     };

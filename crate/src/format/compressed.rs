@@ -42,12 +42,7 @@ pub(super) fn pack_quantized(
     let groups = indexed.unwrap_or(0).max(k.div_ceil(group.max(1)));
 
     let codes = job.part(PartRole::Weight, n.checked_mul(row_words * 4))?;
-    let scales = job.part(
-        PartRole::Scales,
-        groups
-            .checked_mul(n)
-            .and_then(|x| x.checked_mul(scale.bytes())),
-    )?;
+    let scales = job.scales(groups, n, scale)?;
     let zeros = match job.bytes.get(PartRole::Zeros) {
         Some(_) => Some(job.part(PartRole::Zeros, words(n).checked_mul(4 * groups))?),
         None => None,

@@ -74,12 +74,7 @@ pub(super) fn transcode(
         Some(g_idx) => g_idx.iter().max().map_or(0, |m| m + 1),
         None => k.div_ceil(group.max(1)),
     };
-    let scales = job.part(
-        PartRole::Scales,
-        groups
-            .checked_mul(n)
-            .and_then(|x| x.checked_mul(scale.bytes())),
-    )?;
+    let scales = job.scales(groups, n, scale)?;
     let zeros = match job.bytes.get(PartRole::Zeros) {
         Some(_) => Some(job.part(PartRole::Zeros, groups.checked_mul(n * bits / 8))?),
         None => None,

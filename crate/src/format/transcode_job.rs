@@ -66,6 +66,18 @@ impl<'a> TranscodeJob<'a> {
         Ok(bytes)
     }
 
+    /// The bytes of `count` scales of `rows` rows.
+    ///
+    /// # Errors
+    /// As of [`TranscodeJob::part`].
+    pub fn scales(&self, count: usize, rows: usize, scale: Float) -> Result<&'a [u8]> {
+        let values = count.checked_mul(rows);
+        self.part(
+            PartRole::Scales,
+            values.and_then(|values| values.checked_mul(scale.bytes())),
+        )
+    }
+
     /// Builds `Malformed` for a weight whose parts contradict each other.
     pub fn malformed(&self, reason: String) -> Error {
         Error::Malformed {

@@ -480,14 +480,6 @@ impl PartSource for PickedFiles {
         self.part_size
     }
 
-    fn streams(&self, _file: &str) -> usize {
-        1
-    }
-
-    fn is_stored(&self, _file: &str, _part: u64) -> bool {
-        true
-    }
-
     async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
         self.progress.file(file);
         Ok(self.size(file).map(|size| FileInfo {
@@ -514,10 +506,6 @@ impl PartSource for PickedFiles {
         parts::count_part(self, file, part, chunk.len(), self.from_cache);
         Ok(chunk)
     }
-
-    async fn finalize(&self, _file: &str, _last: bool) {}
-
-    async fn evict(&self, _file: &str) {}
 
     fn missing_error(&self, file: &str) -> Error {
         Error::MissingFile {

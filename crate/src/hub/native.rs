@@ -330,14 +330,6 @@ impl PartSource for LocalDir {
         self.part_size
     }
 
-    fn streams(&self, _file: &str) -> usize {
-        1
-    }
-
-    fn is_stored(&self, _file: &str, _part: u64) -> bool {
-        true
-    }
-
     async fn info(&self, file: &str) -> Result<Option<FileInfo>> {
         if !is_inside(file) {
             let reason = "the path leads outside the model's folder".to_string();
@@ -388,10 +380,6 @@ impl PartSource for LocalDir {
         parts::count_part(self, file, part, chunk.len(), false);
         Ok(chunk)
     }
-
-    async fn finalize(&self, _file: &str, _last: bool) {}
-
-    async fn evict(&self, _file: &str) {}
 
     fn missing_error(&self, file: &str) -> Error {
         Error::MissingFile {

@@ -21,7 +21,8 @@ pub struct FileInfo {
     pub from_cache: bool,
 }
 
-/// A source of files: HTTP, local folder, selected files or WebLLM's cache.
+/// A source of files: HTTP, local folder, selected files or WebLLM's cache. The default methods are
+/// those of files on this machine.
 pub(crate) trait PartSource {
     /// An open connection that reads consecutive parts.
     type Reader;
@@ -32,13 +33,17 @@ pub(crate) trait PartSource {
     /// Bytes of every part except a file's last.
     fn part_size(&self) -> u64;
     /// Maximum number of parts of this file read in parallel.
-    fn streams(&self, file: &str) -> usize;
+    fn streams(&self, _file: &str) -> usize {
+        1
+    }
     /// Whether the server asked for less parallelism.
     fn throttled(&self) -> bool {
         false
     }
     /// Whether a part can be read without the network.
-    fn is_stored(&self, file: &str, part: u64) -> bool;
+    fn is_stored(&self, _file: &str, _part: u64) -> bool {
+        true
+    }
     /// Length and validator of a file; `None` if the file does not exist.
     async fn info(&self, file: &str) -> Result<Option<FileInfo>>;
     /// Reads a small range, such as a header.
@@ -56,9 +61,9 @@ pub(crate) trait PartSource {
     fn release_part(&self, _part: Chunk) {}
     /// Finalizes a file whose reads are complete: records which parts are stored. For the `last`
     /// file of a load's weights this may finish after the load.
-    async fn finalize(&self, file: &str, last: bool);
+    async fn finalize(&self, _file: &str, _last: bool) {}
     /// Drops everything read of a file, because it changed.
-    async fn evict(&self, file: &str);
+    async fn evict(&self, _file: &str) {}
     /// The error for a required file that does not exist.
     fn missing_error(&self, file: &str) -> Error;
 }

@@ -51,10 +51,7 @@ pub fn embed<B: Clone>(
     .bind_opt("w_s", table.s.clone())
     .bind("out", out.buffer.clone())
     .set("k", table.cols)
-    .set(
-        "k_blocks",
-        table.layout.padded_cols(table.cols as usize) as u32 / 32,
-    )
+    .set("k_blocks", table.k_blocks())
     .set("groups", scale_pairs(table.layout, table.cols))
     .set("row0", first)
     .set("n", table.rows)

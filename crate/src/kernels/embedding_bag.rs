@@ -29,10 +29,7 @@ pub fn embedding_bag<B: Clone>(
     .bind_opt("w_s", table.s.clone())
     .bind("out", out.buffer.clone())
     .set("k", table.cols)
-    .set(
-        "k_blocks",
-        table.layout.padded_cols(table.cols as usize) as u32 / 32,
-    )
+    .set("k_blocks", table.k_blocks())
     .set("groups", scale_pairs(table.layout, table.cols))
     .set("taps", taps.unwrap_or(table.rows))
     .set("x_offset", x.offset)

@@ -29,6 +29,13 @@ pub struct WeightPlanes<B> {
     pub s: Option<B>,
 }
 
+impl<B> WeightPlanes<B> {
+    /// Blocks of 32 columns per row.
+    pub fn k_blocks(&self) -> u32 {
+        self.layout.padded_cols(self.cols as usize) as u32 / 32
+    }
+}
+
 /// RMSNorm of x fused into a GEMV.
 #[derive(Debug, Clone)]
 pub struct NormPrologue<B> {
@@ -349,10 +356,7 @@ impl<B: Clone> Matmul<B> {
         self.bind_weights(launch)
             .bind("x", self.x.buffer.clone())
             .set("k", w.cols)
-            .set(
-                "k_blocks",
-                w.layout.padded_cols(w.cols as usize) as u32 / 32,
-            )
+            .set("k_blocks", w.k_blocks())
             .set("x_offset", self.x.offset)
     }
 
@@ -649,8 +653,7 @@ impl GemvBlocksTiling {
             Self::SUMS
         };
         let unit = caps.subgroup_size.1.max(32);
-        let blocks =
-            m.weight.layout.padded_cols(m.weight.cols as usize) as u32 / 32 * m.experts_summed();
+        let blocks = m.weight.k_blocks() * m.experts_summed();
         let memory = caps
             .max_workgroup_storage
             .saturating_sub(4 * sums + 1024 * cols.div_ceil(2))

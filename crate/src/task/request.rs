@@ -4,6 +4,7 @@ use crate::sample::SamplingOptions;
 use crate::schema::{OptionValue, request_options};
 use crate::{Error, Result};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// What happens when the context is full.
@@ -125,18 +126,24 @@ request_options! {
 impl OptionValue for ContextOverflow {}
 impl OptionValue for SpeculationMode {}
 
+/// Parses a request of any task from JSON.
+///
+/// # Errors
+/// `Request` if the text is not JSON, or a field is unknown or of another type.
+pub(super) fn parse_request<T: DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|e| Error::Request {
+        parameter: "request".into(),
+        reason: e.to_string(),
+    })
+}
+
 impl GenerateRequest {
     /// Parses a request from JSON.
     ///
     /// # Errors
     /// `Request`, which names the wrong field.
     pub fn from_json(text: &str) -> Result<Self> {
-        serde_json::from_str::<Self>(text)
-            .map_err(|e: serde_json::Error| Error::Request {
-                parameter: "request".into(),
-                reason: e.to_string(),
-            })?
-            .checked()
+        parse_request::<Self>(text)?.checked()
     }
 
     /// Validates the fields and their combinations.

@@ -8,7 +8,7 @@ use super::{FIRST_ENTRY, ImageMask, PATCHES, POSITION_PAIRS, VisionEncoderGraph,
 use crate::arch::blocks::{NormSpec, norm};
 use crate::arch::config::Config;
 use crate::arch::encoder::dense;
-use crate::ir::{Activation, Dim, EmbeddingBag, GraphBuilder, Pool, Pooling, WeightKind};
+use crate::ir::{Activation, Dim, EmbeddingBag, Graph, GraphBuilder, Pool, Pooling, WeightKind};
 use crate::vision::PositionTable;
 use crate::{Error, Result};
 use serde_json::{Value, json};
@@ -82,13 +82,7 @@ fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         all.count_or("projection_dim", 512)?,
         false,
     );
-    let graph = b.finish(hidden, None)?;
-    Ok(prefix_names(VisionEncoderGraph {
-        table,
-        pooled: true,
-        tile_tokens: Some(1),
-        ..VisionEncoderGraph::new(graph, patch, 1)
-    }))
+    Ok(pooled_graph(b.finish(hidden, None)?, table, patch))
 }
 
 fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
@@ -170,13 +164,17 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         Activation::None,
     );
     let hidden = b.add("head.residual", h, x);
-    let graph = b.finish(hidden, None)?;
-    Ok(prefix_names(VisionEncoderGraph {
+    Ok(pooled_graph(b.finish(hidden, None)?, table, patch))
+}
+
+/// The encoder of a graph with one output row per image.
+fn pooled_graph(graph: Graph, table: PositionTable, patch: usize) -> VisionEncoderGraph {
+    prefix_names(VisionEncoderGraph {
         table,
         pooled: true,
         tile_tokens: Some(1),
         ..VisionEncoderGraph::new(graph, patch, 1)
-    }))
+    })
 }
 
 /// Prefixes tensor names with `vision_model.`: the text encoder has layers of the same names.

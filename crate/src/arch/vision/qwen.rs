@@ -112,6 +112,22 @@ fn processor_settings(file: &Gguf, least: u64, most: u64) -> Value {
     with_class(sizes, "Qwen2VLImageProcessor")
 }
 
+/// Columns of a patch of two frames.
+fn patch_cols(config: Config<'_>, patch: usize) -> Result<usize> {
+    let channels = config.count_or("in_channels", 3)?;
+    let frames = config.count_or("temporal_patch_size", 2)?;
+    Ok(channels * frames * patch * patch)
+}
+
+/// A list of layers; empty if the field is absent.
+fn layer_indexes(config: Config<'_>, field: &str) -> Vec<u64> {
+    let list = config.get(field).and_then(Value::as_array);
+    list.into_iter()
+        .flatten()
+        .filter_map(Value::as_u64)
+        .collect()
+}
+
 /// Qwen3-VL and Qwen3.5. Reference: `modeling_qwen3_vl.py`.
 fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let mut vit = Vit {
@@ -128,10 +144,7 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let table = PositionTable::AlignedCorners(table_side(config, "num_position_embeddings")?);
     let rope = axial_rope(&mut vit, rope_base(config)?);
     let mut b = GraphBuilder::new(&all.architecture());
-    let cols = config.count_or("in_channels", 3)?
-        * config.count_or("temporal_patch_size", 2)?
-        * patch
-        * patch;
+    let cols = patch_cols(config, patch)?;
     let mut h = patch_embeddings(
         &mut b,
         &vit,
@@ -141,13 +154,7 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         table,
         "pos_embed.weight",
     );
-    let deep: Vec<u64> = config
-        .get("deepstack_visual_indexes")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_u64)
-        .collect();
+    let deep = layer_indexes(config, "deepstack_visual_indexes");
     let mut features = Vec::new();
     for index in 0..config.layers("depth")? {
         let path = format!("blocks.{index}");
@@ -241,19 +248,10 @@ fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let act = config.activation("hidden_act", "silu")?;
 
     let window = config.count_or("window_size", 112)? / merge / patch;
-    let full: Vec<u64> = config
-        .get("fullatt_block_indexes")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_u64)
-        .collect();
+    let full = layer_indexes(config, "fullatt_block_indexes");
     let rope = axial_rope(&mut vit, rope_base(config)?);
     let mut b = GraphBuilder::new(&all.architecture());
-    let cols = config.count_or("in_channels", 3)?
-        * config.count_or("temporal_patch_size", 2)?
-        * patch
-        * patch;
+    let cols = patch_cols(config, patch)?;
     let mut h = patch_embeddings(
         &mut b,
         &vit,

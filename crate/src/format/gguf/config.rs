@@ -87,17 +87,14 @@ impl Gguf {
                 drop(out.insert("sliding_window_pattern".into(), json!(every)));
             }
             Some(Meta::Ints(slides)) => {
-                let kind = |slides: &i64| {
-                    if *slides != 0 {
-                        "sliding_attention"
-                    } else {
-                        "full_attention"
-                    }
-                };
-                out.insert(
-                    "layer_types".into(),
-                    json!(slides.iter().map(kind).collect::<Vec<_>>()),
-                );
+                let kinds: Vec<&str> = slides
+                    .iter()
+                    .map(|slides| match slides {
+                        0 => "full_attention",
+                        _ => "sliding_attention",
+                    })
+                    .collect();
+                out.insert("layer_types".into(), json!(kinds));
             }
             _ => {}
         }
@@ -169,6 +166,13 @@ impl Gguf {
     /// A numeric metadata field of the file's architecture.
     pub fn float_field(&self, name: &str) -> Option<f64> {
         self.float(&format!("{}.{name}", self.architecture()))
+    }
+
+    /// Columns per head of a state-space model.
+    pub fn ssm_head_dim(&self) -> Option<u64> {
+        let inner = self.float_field("ssm.inner_size")?;
+        let heads = self.float_field("ssm.time_step_rank")?;
+        Some((inner / heads.max(1.0)) as u64)
     }
 
     /// Adds vocabulary size, special tokens, and whether head and embedding are tied.

@@ -165,7 +165,7 @@ impl<B: Clone> Matmul<B> {
             target,
             max,
         };
-        let k_blocks = self.weight.layout.padded_cols(self.weight.cols as usize) as u32 / 32;
+        let k_blocks = self.weight.k_blocks();
         let product = self
             .bind_weights(self.bind_epilogue(Launch::new(self.label.clone(), variant, grid)))
             .bind("x", quantized)

@@ -2,6 +2,7 @@
 
 use crate::sample::SamplingOptions;
 use crate::schema::request_options;
+use crate::task::request::parse_request;
 use crate::{Error, Result};
 use serde::Serialize;
 
@@ -40,12 +41,7 @@ impl SpeakRequest {
     /// # Errors
     /// `Request`, which names the wrong field.
     pub fn from_json(text: &str) -> Result<Self> {
-        serde_json::from_str::<Self>(text)
-            .map_err(|e: serde_json::Error| Error::Request {
-                parameter: "request".into(),
-                reason: e.to_string(),
-            })?
-            .checked()
+        parse_request::<Self>(text)?.checked()
     }
 
     /// Validates the fields.

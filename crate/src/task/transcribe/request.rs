@@ -1,8 +1,9 @@
 //! Transcription request and progress events, with the JavaScript API's field names.
 
+use crate::Result;
 use crate::sample::SAMPLING_OPTIONS;
 use crate::schema::{MAX_SAFE_INTEGER, OptionValue, request_options};
-use crate::{Error, Result};
+use crate::task::request::parse_request;
 use serde::{Deserialize, Serialize};
 
 /// Granularity of timestamps.
@@ -81,12 +82,7 @@ impl TranscribeRequest {
     /// # Errors
     /// `Request`, which names the wrong field.
     pub fn from_json(text: &str) -> Result<Self> {
-        serde_json::from_str::<Self>(text)
-            .map_err(|e: serde_json::Error| Error::Request {
-                parameter: "request".into(),
-                reason: e.to_string(),
-            })?
-            .checked()
+        parse_request::<Self>(text)?.checked()
     }
 
     /// Validates the fields.
