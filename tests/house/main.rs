@@ -1,8 +1,9 @@
 //! Rules that no compiler checks: layers of crate/src, no import cycles between files, the
-//! TypeScript facade's agreement with Rust, and the words of comments and messages. Reads sources
-//! as text.
+//! TypeScript facade's agreement with Rust, links of doc comments, and the
+//! words of comments and messages. Reads sources as text.
 
 mod contract;
+mod links;
 mod schema;
 mod sources;
 mod words;
@@ -168,6 +169,31 @@ fn methods_are_in_the_folder_of_their_type() {
         "inherent `impl` blocks outside the file of their type and its folder:\n{}",
         wrong.join("\n")
     );
+}
+
+/// Types that share a name: those of browsers and of other hosts, of which one is compiled, and the
+/// values of graphs and of templates, which never meet.
+const SHARED_NAMES: [&str; 7] = [
+    "Buffer",
+    "BufferInner",
+    "Pipeline",
+    "Program",
+    "Readback",
+    "Sleep",
+    "Value",
+];
+
+#[test]
+fn type_names_are_unique() {
+    let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for module in modules() {
+        // Macros define types without a name in plain text.
+        for name in module.types.into_iter().filter(|name| !name.is_empty()) {
+            files.entry(name).or_default().push(module.file.clone());
+        }
+    }
+    files.retain(|name, files| files.len() > 1 && !SHARED_NAMES.contains(&name.as_str()));
+    assert!(files.is_empty(), "types that share a name: {files:#?}");
 }
 
 #[test]

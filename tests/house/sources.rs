@@ -26,8 +26,8 @@ pub struct Module {
     pub impls: Vec<String>,
 }
 
-/// All modules except the crate's root.
-pub fn modules() -> Vec<Module> {
+/// All files of crate/src: module, path in the repository, text.
+pub fn files() -> Vec<(String, String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crate/src");
     let mut files = Vec::new();
     collect(&root, "", &mut files);
@@ -36,6 +36,12 @@ pub fn modules() -> Vec<Module> {
         "crate/src is not where it was: {}",
         root.display()
     );
+    files
+}
+
+/// All modules except the crate's root.
+pub fn modules() -> Vec<Module> {
+    let files = files();
     let names: BTreeSet<String> = files.iter().map(|(name, _, _)| name.clone()).collect();
 
     files

@@ -137,7 +137,7 @@ impl WhisperRules {
         self.no_timestamps.map_or(u32::MAX, |id| id + 1)
     }
 
-    /// Returns the decoder's prompt. `language` is a token of [`Rules::language`] or of language
+    /// Returns the decoder's prompt. `language` is a token of [`WhisperRules::language`] or of language
     /// detection.
     pub fn prompt(&self, language: Option<u32>, ask: &TranscribeTask) -> Result<Vec<u32>> {
         let mut ids = vec![self.start];

@@ -3,10 +3,10 @@
 use super::parts::PartSink;
 use super::scan::{self, Found};
 use super::schema::Types;
-use super::value::{Dialect, Progress, ValueReader};
+use super::value::{Dialect, ReadProgress, ValueReader};
 
 #[derive(Debug)]
-enum Reading {
+enum LiteralState {
     /// Before the value.
     Start,
     /// A value that is written as it comes.
@@ -23,7 +23,7 @@ pub(super) struct Argument {
     types: Types,
     dialect: Dialect,
     reader: ValueReader,
-    reading: Reading,
+    reading: LiteralState,
 }
 
 impl Argument {
@@ -32,53 +32,53 @@ impl Argument {
             types,
             dialect,
             reader: ValueReader::new(dialect),
-            reading: Reading::Start,
+            reading: LiteralState::Start,
         }
     }
 
     /// Consumes text and streams JSON.
-    pub fn advance(&mut self, input: &str, sink: &mut PartSink) -> Progress {
+    pub fn advance(&mut self, input: &str, sink: &mut PartSink) -> ReadProgress {
         let mut out = String::new();
         match &mut self.reading {
-            Reading::Start => {
+            LiteralState::Start => {
                 let blanks = scan::blanks(input);
                 let Some(is_string) = self.dialect.starts_string(&input[blanks..]) else {
-                    return Progress::More(blanks);
+                    return ReadProgress::More(blanks);
                 };
                 let is_nested = input[blanks..].starts_with(['[', '{', '(']);
                 self.reading = if is_string && !self.types.allows_string() {
-                    Reading::Quoted(String::new())
+                    LiteralState::Quoted(String::new())
                 } else if !is_string && !is_nested && self.types.is_string() {
-                    Reading::Bare(String::new())
+                    LiteralState::Bare(String::new())
                 } else {
-                    Reading::Value
+                    LiteralState::Value
                 };
-                Progress::Next(blanks)
+                ReadProgress::Next(blanks)
             }
-            Reading::Value => {
+            LiteralState::Value => {
                 let progress = self.reader.push(input, &mut out);
                 sink.arguments(&out);
                 progress
             }
-            Reading::Quoted(json) => {
+            LiteralState::Quoted(json) => {
                 let progress = self.reader.push(input, json);
-                if matches!(progress, Progress::Done(_)) {
+                if matches!(progress, ReadProgress::Done(_)) {
                     let text: String = serde_json::from_str(json).unwrap_or_default();
                     sink.arguments(&self.types.convert(&text));
                 }
                 progress
             }
-            Reading::Bare(text) => {
+            LiteralState::Bare(text) => {
                 let Some(end) = input.find([',', ')', '}', ']']) else {
                     text.push_str(input);
-                    return Progress::More(input.len());
+                    return ReadProgress::More(input.len());
                 };
                 text.push_str(&input[..end]);
                 match text.trim() {
                     "None" | "null" => sink.arguments("null"),
                     text => sink.arguments(&scan::quoted(text)),
                 }
-                Progress::Done(end)
+                ReadProgress::Done(end)
             }
         }
     }
@@ -88,11 +88,11 @@ impl Argument {
 #[derive(Debug)]
 pub(super) struct JsonArguments {
     reader: ValueReader,
-    phase: Phase,
+    phase: ArgumentPhase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ArgumentPhase {
     Start,
     Value,
     /// After the value.
@@ -105,43 +105,43 @@ impl JsonArguments {
     pub fn new() -> Self {
         Self {
             reader: ValueReader::new(Dialect::JSON),
-            phase: Phase::Start,
+            phase: ArgumentPhase::Start,
         }
     }
 
     /// Whether all of the JSON was read.
     pub fn is_complete(&self) -> bool {
-        self.phase == Phase::Complete
+        self.phase == ArgumentPhase::Complete
     }
 
     /// Consumes text up to the first of `ends`, which stays in the input: `Done`.
-    pub fn advance(&mut self, input: &str, ends: &[&str], sink: &mut PartSink) -> Progress {
-        if self.phase == Phase::Start {
+    pub fn advance(&mut self, input: &str, ends: &[&str], sink: &mut PartSink) -> ReadProgress {
+        if self.phase == ArgumentPhase::Start {
             let blanks = scan::blanks(input);
             let rest = &input[blanks..];
             if ends.iter().any(|end| rest.starts_with(end)) {
-                return Progress::Done(blanks);
+                return ReadProgress::Done(blanks);
             }
             if ends.iter().any(|end| end.starts_with(rest)) {
-                return Progress::More(blanks);
+                return ReadProgress::More(blanks);
             }
-            self.phase = Phase::Value;
+            self.phase = ArgumentPhase::Value;
         }
-        if self.phase == Phase::Value {
+        if self.phase == ArgumentPhase::Value {
             let mut out = String::new();
             let progress = self.reader.push(input, &mut out);
             sink.arguments(&out);
             match progress {
-                Progress::More(bytes) => return Progress::More(bytes),
-                Progress::Done(bytes) => {
-                    self.phase = Phase::Complete;
-                    return Progress::Next(bytes);
+                ReadProgress::More(bytes) => return ReadProgress::More(bytes),
+                ReadProgress::Done(bytes) => {
+                    self.phase = ArgumentPhase::Complete;
+                    return ReadProgress::Next(bytes);
                 }
                 _ => {
-                    self.phase = Phase::Raw;
+                    self.phase = ArgumentPhase::Raw;
                     let (word, rest) = self.reader.rejected(input);
                     sink.arguments(word);
-                    return Progress::Next(input.len() - rest.len());
+                    return ReadProgress::Next(input.len() - rest.len());
                 }
             }
         }
@@ -149,23 +149,23 @@ impl JsonArguments {
             Found::At { start, .. } => (start, true),
             Found::Nothing { safe } => (safe, false),
         };
-        if self.phase == Phase::Raw {
+        if self.phase == ArgumentPhase::Raw {
             sink.arguments(&input[..bytes]);
         }
         match is_end {
-            true => Progress::Done(bytes),
-            false => Progress::More(bytes),
+            true => ReadProgress::Done(bytes),
+            false => ReadProgress::More(bytes),
         }
     }
 
     /// Ends the text, of which `rest` was not consumed.
     pub fn finish(&mut self, rest: &str, sink: &mut PartSink) {
         let mut out = String::new();
-        if self.phase == Phase::Value && !self.reader.finish(rest, &mut out) {
+        if self.phase == ArgumentPhase::Value && !self.reader.finish(rest, &mut out) {
             out = self.reader.unwritten().to_owned();
         }
         sink.arguments(&out);
-        if self.phase == Phase::Raw {
+        if self.phase == ArgumentPhase::Raw {
             sink.arguments(rest);
         }
     }

@@ -6,7 +6,7 @@
 use super::argument::JsonArguments;
 use super::parts::{Channel, PartSink};
 use super::scan::{self, Found};
-use super::value::Progress;
+use super::value::ReadProgress;
 
 /// The special tokens of the format.
 pub(super) const MARKERS: &[&str] = &[
@@ -28,7 +28,7 @@ const MESSAGE: &str = "<|message|>";
 pub(super) const FORCED_CLOSE: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
 
 #[derive(Debug)]
-enum State {
+enum HarmonyState {
     /// Before a header, or text without one.
     Between,
     Header,
@@ -39,7 +39,7 @@ enum State {
 /// Parser of harmony answers.
 #[derive(Debug)]
 pub(super) struct HarmonyParser {
-    state: State,
+    state: HarmonyState,
     input: String,
     pub sink: PartSink,
     /// Whether the request has tools: without them, messages to functions are reasoning.
@@ -49,7 +49,7 @@ pub(super) struct HarmonyParser {
 impl HarmonyParser {
     pub fn new(sink: PartSink, has_tools: bool) -> Self {
         Self {
-            state: State::Between,
+            state: HarmonyState::Between,
             input: String::new(),
             sink,
             has_tools,
@@ -58,7 +58,7 @@ impl HarmonyParser {
 
     /// Whether the text at the end of the input is reasoning.
     pub fn is_reasoning(&self) -> bool {
-        matches!(self.state, State::Text(Channel::Reasoning))
+        matches!(self.state, HarmonyState::Text(Channel::Reasoning))
     }
 
     /// Adds text of the answer.
@@ -67,9 +67,9 @@ impl HarmonyParser {
         loop {
             let input = std::mem::take(&mut self.input);
             let (consumed, goes_on) = match self.step(&input) {
-                Progress::More(bytes) => (bytes, false),
-                Progress::Next(bytes) | Progress::Done(bytes) => (bytes, true),
-                Progress::Invalid => (0, false),
+                ReadProgress::More(bytes) => (bytes, false),
+                ReadProgress::Next(bytes) | ReadProgress::Done(bytes) => (bytes, true),
+                ReadProgress::Invalid => (0, false),
             };
             self.input.push_str(&input[consumed..]);
             if !goes_on {
@@ -82,28 +82,28 @@ impl HarmonyParser {
     pub fn finish(&mut self) {
         let rest = std::mem::take(&mut self.input);
         match &mut self.state {
-            State::Text(channel) => self.sink.text(*channel, &rest),
-            State::Call(arguments) => arguments.finish(&rest, &mut self.sink),
+            HarmonyState::Text(channel) => self.sink.text(*channel, &rest),
+            HarmonyState::Call(arguments) => arguments.finish(&rest, &mut self.sink),
             // What might have become a header.
-            State::Between if !rest.trim_start().starts_with('<') => {
+            HarmonyState::Between if !rest.trim_start().starts_with('<') => {
                 self.sink.text(Channel::Content, &rest);
             }
-            State::Between | State::Header => {}
+            HarmonyState::Between | HarmonyState::Header => {}
         }
         self.sink.finish();
     }
 
-    fn step(&mut self, input: &str) -> Progress {
+    fn step(&mut self, input: &str) -> ReadProgress {
         match &mut self.state {
-            State::Between => self.between(input),
-            State::Header => match scan::find(input, &[MESSAGE]) {
+            HarmonyState::Between => self.between(input),
+            HarmonyState::Header => match scan::find(input, &[MESSAGE]) {
                 Found::At { start, .. } => {
                     self.open(&input[..start]);
-                    Progress::Next(start + MESSAGE.len())
+                    ReadProgress::Next(start + MESSAGE.len())
                 }
-                Found::Nothing { .. } => Progress::More(0),
+                Found::Nothing { .. } => ReadProgress::More(0),
             },
-            State::Text(channel) => {
+            HarmonyState::Text(channel) => {
                 let channel = *channel;
                 let (bytes, is_end) = match scan::find(input, ENDS) {
                     Found::At { start, .. } => (start, true),
@@ -112,11 +112,11 @@ impl HarmonyParser {
                 self.sink.text(channel, &input[..bytes]);
                 match is_end {
                     true => self.close(input, bytes),
-                    false => Progress::More(bytes),
+                    false => ReadProgress::More(bytes),
                 }
             }
-            State::Call(arguments) => match arguments.advance(input, ENDS, &mut self.sink) {
-                Progress::Done(bytes) => {
+            HarmonyState::Call(arguments) => match arguments.advance(input, ENDS, &mut self.sink) {
+                ReadProgress::Done(bytes) => {
                     self.sink.end_call();
                     self.close(input, bytes)
                 }
@@ -126,25 +126,25 @@ impl HarmonyParser {
     }
 
     /// Before a message: a header, or text without one.
-    fn between(&mut self, input: &str) -> Progress {
+    fn between(&mut self, input: &str) -> ReadProgress {
         let blanks = scan::blanks(input);
         let text = &input[blanks..];
         let starts = [START, CHANNEL, MESSAGE, "to="].map(|mark| scan::starts(text, mark));
         if starts.contains(&Some(true)) {
-            self.state = State::Header;
-            return Progress::Next(blanks);
+            self.state = HarmonyState::Header;
+            return ReadProgress::Next(blanks);
         }
         if starts.contains(&None) {
-            return Progress::More(0);
+            return ReadProgress::More(0);
         }
         if let Some(end) = ENDS.iter().find(|end| text.starts_with(**end)) {
-            return Progress::Next(blanks + end.len());
+            return ReadProgress::Next(blanks + end.len());
         }
         if ENDS.iter().any(|end| end.starts_with(text)) {
-            return Progress::More(0);
+            return ReadProgress::More(0);
         }
-        self.state = State::Text(Channel::Content);
-        Progress::Next(0)
+        self.state = HarmonyState::Text(Channel::Content);
+        ReadProgress::Next(0)
     }
 
     /// Starts the message of a header.
@@ -160,19 +160,19 @@ impl HarmonyParser {
             (Some(recipient), _) if self.has_tools => {
                 let name = recipient.strip_prefix("functions.").unwrap_or(recipient);
                 self.sink.start_call(name, None);
-                State::Call(JsonArguments::new())
+                HarmonyState::Call(JsonArguments::new())
             }
-            (Some(_), _) | (_, Some("analysis")) => State::Text(Channel::Reasoning),
-            _ => State::Text(Channel::Content),
+            (Some(_), _) | (_, Some("analysis")) => HarmonyState::Text(Channel::Reasoning),
+            _ => HarmonyState::Text(Channel::Content),
         };
     }
 
     /// Ends a message at the marker at `bytes`; one that opens a header stays.
-    fn close(&mut self, input: &str, bytes: usize) -> Progress {
+    fn close(&mut self, input: &str, bytes: usize) -> ReadProgress {
         self.sink.end_blocks();
-        self.state = State::Between;
+        self.state = HarmonyState::Between;
         let marker = ENDS.iter().find(|end| input[bytes..].starts_with(**end));
         let skipped = marker.filter(|end| ![START, CHANNEL].contains(end));
-        Progress::Next(bytes + skipped.map_or(0, |end| end.len()))
+        ReadProgress::Next(bytes + skipped.map_or(0, |end| end.len()))
     }
 }

@@ -3,7 +3,7 @@
 use super::parts::PartSink;
 use super::scan;
 use super::schema::ToolSchemas;
-use super::value::{Dialect, Progress, ValueReader};
+use super::value::{Dialect, ReadProgress, ValueReader};
 
 /// What the value of a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ enum Role {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum JsonCallsState {
     /// Before an object, or the bracket of a list.
     Start,
     /// After an object: a comma, another object, the end of the list.
@@ -32,7 +32,7 @@ enum State {
 /// Reader of calls.
 #[derive(Debug)]
 pub(super) struct JsonCalls {
-    state: State,
+    state: JsonCallsState,
     reader: ValueReader,
     /// JSON that is not streamed: a key, a name.
     buffer: String,
@@ -51,7 +51,7 @@ impl JsonCalls {
     /// `is_strict` refuses objects with unknown keys or names: for calls without markers.
     pub fn new(is_strict: bool) -> Self {
         Self {
-            state: State::Start,
+            state: JsonCallsState::Start,
             reader: ValueReader::new(Dialect::JSON),
             buffer: String::new(),
             key: String::new(),
@@ -65,62 +65,69 @@ impl JsonCalls {
 
     /// Continues behind the brace of an object.
     pub fn open_object(&mut self) {
-        self.state = State::Key;
+        self.state = JsonCallsState::Key;
     }
 
     /// Continues behind the bracket of a list.
     pub fn open_list(&mut self) {
         self.is_list = true;
-        self.state = State::Between;
+        self.state = JsonCallsState::Between;
     }
 
     /// Consumes text. `Done` where a list ended, or where no further object follows.
-    pub fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    pub fn advance(
+        &mut self,
+        input: &str,
+        tools: &ToolSchemas,
+        sink: &mut PartSink,
+    ) -> ReadProgress {
         let blanks = match self.state {
-            State::InKey | State::InValue(_) => 0,
+            JsonCallsState::InKey | JsonCallsState::InValue(_) => 0,
             _ => scan::blanks(input),
         };
         let Some(c) = input[blanks..].chars().next() else {
-            return Progress::More(blanks);
+            return ReadProgress::More(blanks);
         };
         match (self.state, c) {
-            (State::InKey, _) => return self.in_key(input),
-            (State::InValue(role), _) => return self.in_value(role, input, sink),
-            (State::BeforeValue, _) => return self.start_value(c, blanks, sink),
-            (State::Start, '[') => {
+            (JsonCallsState::InKey, _) => return self.in_key(input),
+            (JsonCallsState::InValue(role), _) => return self.in_value(role, input, sink),
+            (JsonCallsState::BeforeValue, _) => return self.start_value(c, blanks, sink),
+            (JsonCallsState::Start, '[') => {
                 self.is_list = true;
-                self.state = State::Between;
+                self.state = JsonCallsState::Between;
             }
-            (State::Start | State::Between, '{') => {
+            (JsonCallsState::Start | JsonCallsState::Between, '{') => {
                 (self.name, self.early) = (None, None);
-                self.state = State::Key;
+                self.state = JsonCallsState::Key;
             }
-            (State::Between, ']') if self.is_list => return Progress::Done(blanks + 1),
-            (State::Between, ',' | ';') => {}
-            (State::Between, _) if !self.is_list => return Progress::Done(blanks),
-            (State::Key | State::AfterValue, '}') if self.depth > 0 => {
+            (JsonCallsState::Between, ']') if self.is_list => {
+                return ReadProgress::Done(blanks + 1);
+            }
+            (JsonCallsState::Between, ',' | ';') => {}
+            (JsonCallsState::Between, _) if !self.is_list => return ReadProgress::Done(blanks),
+            (JsonCallsState::Key | JsonCallsState::AfterValue, '}') if self.depth > 0 => {
                 self.depth -= 1;
-                self.state = State::AfterValue;
+                self.state = JsonCallsState::AfterValue;
             }
-            (State::Key | State::AfterValue, '}') => {
+            (JsonCallsState::Key | JsonCallsState::AfterValue, '}') => {
                 if !self.end_object(tools, sink) {
-                    return Progress::Invalid;
+                    return ReadProgress::Invalid;
                 }
             }
-            (State::AfterValue, ',') => self.state = State::Key,
-            (State::Key, '"' | '\'') => {
-                self.start_reader(State::InKey);
-                return Progress::Next(blanks);
+            (JsonCallsState::AfterValue, ',') => self.state = JsonCallsState::Key,
+            (JsonCallsState::Key, '"' | '\'') => {
+                self.start_reader(JsonCallsState::InKey);
+                return ReadProgress::Next(blanks);
             }
-            (State::Colon, ':') => {
+            (JsonCallsState::Colon, ':') => {
                 if self.is_strict && !self.is_known(tools) {
-                    return Progress::Invalid;
+                    return ReadProgress::Invalid;
                 }
-                self.state = State::BeforeValue;
+                self.state = JsonCallsState::BeforeValue;
             }
-            _ => return Progress::Invalid,
+            _ => return ReadProgress::Invalid,
         }
-        Progress::Next(blanks + c.len_utf8())
+        ReadProgress::Next(blanks + c.len_utf8())
     }
 
     /// Whether the current key belongs to a call, and the name before it to a tool.
@@ -139,30 +146,30 @@ impl JsonCalls {
             && self.name.as_deref().is_none_or(|name| tools.contains(name))
     }
 
-    fn start_reader(&mut self, state: State) {
+    fn start_reader(&mut self, state: JsonCallsState) {
         self.reader = ValueReader::new(Dialect::JSON);
         self.buffer.clear();
         self.state = state;
     }
 
-    fn in_key(&mut self, input: &str) -> Progress {
+    fn in_key(&mut self, input: &str) -> ReadProgress {
         match self.reader.push(input, &mut self.buffer) {
-            Progress::Done(end) => {
+            ReadProgress::Done(end) => {
                 self.key = serde_json::from_str(&self.buffer).unwrap_or_default();
-                self.state = State::Colon;
-                Progress::Next(end)
+                self.state = JsonCallsState::Colon;
+                ReadProgress::Next(end)
             }
             progress => progress,
         }
     }
 
     /// Decides by the first character `c` how the value is read.
-    fn start_value(&mut self, c: char, blanks: usize, sink: &mut PartSink) -> Progress {
+    fn start_value(&mut self, c: char, blanks: usize, sink: &mut PartSink) -> ReadProgress {
         let role = match (self.key.as_str(), c) {
             ("function", '{') => {
                 self.depth += 1;
-                self.state = State::Key;
-                return Progress::Next(blanks + 1);
+                self.state = JsonCallsState::Key;
+                return ReadProgress::Next(blanks + 1);
             }
             ("name" | "tool_name" | "function", _) => Role::Name,
             ("arguments" | "parameters", '"' | '\'' | 'n' | 'N') => Role::Encoded,
@@ -172,8 +179,8 @@ impl JsonCalls {
         if matches!(role, Role::Arguments | Role::Encoded) {
             self.begin_call(sink);
         }
-        self.start_reader(State::InValue(role));
-        Progress::Next(blanks)
+        self.start_reader(JsonCallsState::InValue(role));
+        ReadProgress::Next(blanks)
     }
 
     /// Starts the call if its name is known.
@@ -183,19 +190,19 @@ impl JsonCalls {
         }
     }
 
-    fn in_value(&mut self, role: Role, input: &str, sink: &mut PartSink) -> Progress {
+    fn in_value(&mut self, role: Role, input: &str, sink: &mut PartSink) -> ReadProgress {
         let progress = self.reader.push(input, &mut self.buffer);
         if role == Role::Arguments && sink.is_open() {
             sink.arguments(&std::mem::take(&mut self.buffer));
         }
-        let Progress::Done(end) = progress else {
+        let ReadProgress::Done(end) = progress else {
             return progress;
         };
         let text = std::mem::take(&mut self.buffer);
         match role {
             Role::Name => match serde_json::from_str::<String>(&text) {
                 Ok(name) if !name.is_empty() => self.name = Some(name),
-                _ => return Progress::Invalid,
+                _ => return ReadProgress::Invalid,
             },
             Role::Arguments | Role::Encoded => {
                 let arguments = if role == Role::Encoded {
@@ -210,8 +217,8 @@ impl JsonCalls {
             }
             Role::Ignored => {}
         }
-        self.state = State::AfterValue;
-        Progress::Next(end)
+        self.state = JsonCallsState::AfterValue;
+        ReadProgress::Next(end)
     }
 
     /// Ends an object; returns whether it was a call.
@@ -227,7 +234,7 @@ impl JsonCalls {
             sink.arguments(&self.early.take().unwrap_or_default());
         }
         sink.end_call();
-        self.state = State::Between;
+        self.state = JsonCallsState::Between;
         true
     }
 }

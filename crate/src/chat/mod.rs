@@ -151,7 +151,7 @@ impl AnswerFormat {
         let sink = PartSink::new(ids, hidden, start.seed);
         if self.calls == Some(CallFormat::Harmony) {
             let parser = HarmonyParser::new(sink, calls.is_some());
-            return AnswerParser(Parser::Harmony(parser));
+            return AnswerParser(FormatParser::Harmony(parser));
         }
         let syntax = calls.and_then(CallFormat::syntax);
         let tools = ToolSchemas::new(start.tools);
@@ -159,34 +159,34 @@ impl AnswerFormat {
         if self.opens_reasoning(&start) {
             parser.channel = Channel::Reasoning;
         }
-        AnswerParser(Parser::Tagged(parser))
+        AnswerParser(FormatParser::Tagged(parser))
     }
 }
 
 #[derive(Debug)]
-enum Parser {
+enum FormatParser {
     Tagged(TaggedParser),
     Harmony(HarmonyParser),
 }
 
 /// Parser of one answer.
 #[derive(Debug)]
-pub struct AnswerParser(Parser);
+pub struct AnswerParser(FormatParser);
 
 impl AnswerParser {
     /// Whether a special token is part of the format. Others are no text and must not be pushed.
     pub fn wants(&self, special: &str) -> bool {
         match &self.0 {
-            Parser::Tagged(parser) => parser.wants(special),
-            Parser::Harmony(_) => harmony::MARKERS.contains(&special),
+            FormatParser::Tagged(parser) => parser.wants(special),
+            FormatParser::Harmony(_) => harmony::MARKERS.contains(&special),
         }
     }
 
     /// Adds text of the answer and returns the parts that are certain.
     pub fn push(&mut self, text: &str) -> Vec<AnswerPart> {
         match &mut self.0 {
-            Parser::Tagged(parser) => parser.push(text),
-            Parser::Harmony(parser) => parser.push(text),
+            FormatParser::Tagged(parser) => parser.push(text),
+            FormatParser::Harmony(parser) => parser.push(text),
         }
         self.sink().take()
     }
@@ -194,8 +194,8 @@ impl AnswerParser {
     /// Ends the answer and returns the remaining parts.
     pub fn finish(&mut self) -> Vec<AnswerPart> {
         match &mut self.0 {
-            Parser::Tagged(parser) => parser.finish(),
-            Parser::Harmony(parser) => parser.finish(),
+            FormatParser::Tagged(parser) => parser.finish(),
+            FormatParser::Harmony(parser) => parser.finish(),
         }
         self.sink().take()
     }
@@ -203,23 +203,23 @@ impl AnswerParser {
     /// Whether the text so far ends inside reasoning.
     pub fn is_reasoning(&self) -> bool {
         match &self.0 {
-            Parser::Tagged(parser) => parser.channel == Channel::Reasoning,
-            Parser::Harmony(parser) => parser.is_reasoning(),
+            FormatParser::Tagged(parser) => parser.channel == Channel::Reasoning,
+            FormatParser::Harmony(parser) => parser.is_reasoning(),
         }
     }
 
     /// Whether the answer has tool calls.
     pub fn has_calls(&self) -> bool {
         match &self.0 {
-            Parser::Tagged(parser) => parser.sink.calls() > 0,
-            Parser::Harmony(parser) => parser.sink.calls() > 0,
+            FormatParser::Tagged(parser) => parser.sink.calls() > 0,
+            FormatParser::Harmony(parser) => parser.sink.calls() > 0,
         }
     }
 
     fn sink(&mut self) -> &mut PartSink {
         match &mut self.0 {
-            Parser::Tagged(parser) => &mut parser.sink,
-            Parser::Harmony(parser) => &mut parser.sink,
+            FormatParser::Tagged(parser) => &mut parser.sink,
+            FormatParser::Harmony(parser) => &mut parser.sink,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::parts::PartSink;
 use super::scan::{self, Found};
 use super::schema::Types;
-use super::value::Progress;
+use super::value::ReadProgress;
 
 /// Reader of one value.
 #[derive(Debug)]
@@ -27,18 +27,18 @@ impl RawValue {
     }
 
     /// Consumes text up to the first of `ends`, which stays in the input: `Done`.
-    pub fn advance(&mut self, input: &str, ends: &[&str], sink: &mut PartSink) -> Progress {
+    pub fn advance(&mut self, input: &str, ends: &[&str], sink: &mut PartSink) -> ReadProgress {
         if input.is_empty() {
-            return Progress::More(0);
+            return ReadProgress::More(0);
         }
         if self.trims_start {
             let is_end = ends.iter().any(|end| input.starts_with(end));
             if !is_end && ends.iter().any(|end| end.starts_with(input)) {
-                return Progress::More(0);
+                return ReadProgress::More(0);
             }
             self.trims_start = false;
             if !is_end && input.starts_with('\n') {
-                return Progress::Next(1);
+                return ReadProgress::Next(1);
             }
         }
         if !self.is_started {
@@ -59,12 +59,12 @@ impl RawValue {
             self.text.push_str(&input[..bytes]);
         }
         if !is_end {
-            return Progress::More(bytes);
+            return ReadProgress::More(bytes);
         }
         match self.types.is_string() {
             true => sink.arguments("\""),
             false => sink.arguments(&self.types.convert(&self.text)),
         }
-        Progress::Done(bytes)
+        ReadProgress::Done(bytes)
     }
 }

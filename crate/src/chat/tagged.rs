@@ -3,7 +3,7 @@
 use super::parts::{Channel, PartSink};
 use super::scan::{self, Found};
 use super::schema::ToolSchemas;
-use super::value::Progress;
+use super::value::ReadProgress;
 
 /// The syntax of a family's tool calls.
 pub(super) trait CallSyntax: std::fmt::Debug {
@@ -22,7 +22,7 @@ pub(super) trait CallSyntax: std::fmt::Debug {
     fn open(&mut self, opener: &str);
 
     /// Consumes text of the region.
-    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress;
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress;
 
     /// Whether the region was read up to its closer, with or without calls.
     fn is_complete(&self) -> bool {
@@ -139,9 +139,9 @@ impl TaggedParser {
             None => self.in_text(&input),
         };
         let (consumed, goes_on) = match progress {
-            Progress::More(bytes) => (bytes, false),
-            Progress::Next(bytes) | Progress::Done(bytes) => (bytes, true),
-            Progress::Invalid => (0, true),
+            ReadProgress::More(bytes) => (bytes, false),
+            ReadProgress::Next(bytes) | ReadProgress::Done(bytes) => (bytes, true),
+            ReadProgress::Invalid => (0, true),
         };
         input.drain(..consumed);
         // Text of a region that was no call comes first.
@@ -149,29 +149,29 @@ impl TaggedParser {
         goes_on
     }
 
-    fn in_region(&mut self, mut region: Region, input: &str) -> Progress {
+    fn in_region(&mut self, mut region: Region, input: &str) -> ReadProgress {
         let Some(syntax) = &mut self.syntax else {
-            return Progress::Next(0);
+            return ReadProgress::Next(0);
         };
         let progress = syntax.advance(input, &self.tools, &mut self.sink);
         let is_confirmed = self.sink.calls() > region.calls_before;
         match progress {
-            Progress::Done(_) => {
+            ReadProgress::Done(_) => {
                 self.sink.end_call();
                 self.channel = Channel::Content;
                 return progress;
             }
-            Progress::Invalid if !is_confirmed => {
+            ReadProgress::Invalid if !is_confirmed => {
                 // No call: the opener is text, and what follows it is searched again.
                 self.sink.text(self.channel, region.opener);
                 self.input = region.raw.split_off(region.opener.len());
                 return progress;
             }
-            Progress::Invalid => {
+            ReadProgress::Invalid => {
                 self.sink.end_call();
                 region.is_broken = true;
             }
-            Progress::More(bytes) | Progress::Next(bytes) if !is_confirmed => {
+            ReadProgress::More(bytes) | ReadProgress::Next(bytes) if !is_confirmed => {
                 region.raw.push_str(&input[..bytes]);
             }
             _ => {}
@@ -181,30 +181,30 @@ impl TaggedParser {
     }
 
     /// Skips the rest of a region with an error.
-    fn skip(&mut self, region: Region, input: &str) -> Progress {
+    fn skip(&mut self, region: Region, input: &str) -> ReadProgress {
         let closers = self
             .syntax
             .as_ref()
             .map_or(&[][..], |syntax| syntax.closers());
         self.channel = Channel::Content;
         match scan::find(input, closers) {
-            _ if closers.is_empty() => Progress::Done(0),
-            Found::At { start, index } => Progress::Done(start + closers[index].len()),
+            _ if closers.is_empty() => ReadProgress::Done(0),
+            Found::At { start, index } => ReadProgress::Done(start + closers[index].len()),
             Found::Nothing { safe } => {
                 self.region = Some(region);
-                Progress::More(safe)
+                ReadProgress::More(safe)
             }
         }
     }
 
-    fn in_text(&mut self, input: &str) -> Progress {
+    fn in_text(&mut self, input: &str) -> ReadProgress {
         let marks = self.marks();
         let texts: Vec<&str> = marks.iter().map(|(text, _)| *text).collect();
         let (start, index) = match scan::find(input, &texts) {
             Found::At { start, index } => (start, index),
             Found::Nothing { safe } => {
                 self.sink.text(self.channel, &input[..safe]);
-                return Progress::More(safe);
+                return ReadProgress::More(safe);
             }
         };
         if start > 0 {
@@ -212,7 +212,7 @@ impl TaggedParser {
             self.sink.text(self.channel, &input[..start]);
             // Text before a marker changes what the marker means.
             if had_text != self.sink.has_text(self.channel) {
-                return Progress::Next(start);
+                return ReadProgress::Next(start);
             }
         }
         let (text, mark) = marks[index];
@@ -238,7 +238,7 @@ impl TaggedParser {
             }
             Mark::Dropped => {}
         }
-        Progress::Next(start + text.len())
+        ReadProgress::Next(start + text.len())
     }
 
     /// The markers that mean something here.

@@ -58,7 +58,7 @@ impl Dialect {
 
 /// How far a reader has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum ReadProgress {
     /// So many bytes are consumed; more text is needed.
     More(usize),
     /// So many bytes are consumed; the rest can be read already.
@@ -76,7 +76,7 @@ enum Frame {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ValueState {
     /// Before a value.
     Value,
     /// After `[`.
@@ -105,7 +105,7 @@ enum State {
     },
 }
 
-enum Step {
+enum ValueStep {
     Take(usize),
     Wait,
     Complete(usize),
@@ -117,7 +117,7 @@ enum Step {
 pub(super) struct ValueReader {
     dialect: Dialect,
     frames: Vec<Frame>,
-    state: State,
+    state: ValueState,
     word: String,
     /// Bytes of the last input before the character that was no part of a value.
     failed_at: usize,
@@ -128,7 +128,7 @@ impl ValueReader {
         Self {
             dialect,
             frames: Vec::new(),
-            state: State::Value,
+            state: ValueState::Value,
             word: String::new(),
             failed_at: 0,
         }
@@ -143,26 +143,26 @@ impl ValueReader {
     /// Returns the word that was read but not written.
     pub fn unwritten(&self) -> &str {
         match self.state {
-            State::Word { .. } => &self.word,
+            ValueState::Word { .. } => &self.word,
             _ => "",
         }
     }
 
     /// Consumes text and appends JSON to `out`.
-    pub fn push(&mut self, input: &str, out: &mut String) -> Progress {
+    pub fn push(&mut self, input: &str, out: &mut String) -> ReadProgress {
         let mut at = 0;
         while let Some(c) = input[at..].chars().next() {
             match self.step(&input[at..], c, out) {
-                Step::Take(bytes) => at += bytes,
-                Step::Wait => return Progress::More(at),
-                Step::Complete(bytes) => return Progress::Done(at + bytes),
-                Step::Fail => {
+                ValueStep::Take(bytes) => at += bytes,
+                ValueStep::Wait => return ReadProgress::More(at),
+                ValueStep::Complete(bytes) => return ReadProgress::Done(at + bytes),
+                ValueStep::Fail => {
                     self.failed_at = at;
-                    return Progress::Invalid;
+                    return ReadProgress::Invalid;
                 }
             }
         }
-        Progress::More(at)
+        ReadProgress::More(at)
     }
 
     /// Ends the text, of which `rest` was not consumed; returns whether the value is complete.
@@ -171,8 +171,10 @@ impl ValueReader {
             return false;
         }
         match self.state {
-            State::Word { is_key: false } => self.end_word(out),
-            State::Quoted { quote, .. } if rest.trim_end() == quote.encode_utf8(&mut [0; 4]) => {
+            ValueState::Word { is_key: false } => self.end_word(out),
+            ValueState::Quoted { quote, .. }
+                if rest.trim_end() == quote.encode_utf8(&mut [0; 4]) =>
+            {
                 out.push('"');
                 true
             }
@@ -183,135 +185,147 @@ impl ValueReader {
     /// Reads a text that is one value and nothing else.
     pub fn read_all(&mut self, text: &str, out: &mut String) -> bool {
         match self.push(text, out) {
-            Progress::Done(end) => text[end..].trim().is_empty(),
-            Progress::More(end) => self.finish(&text[end..], out),
+            ReadProgress::Done(end) => text[end..].trim().is_empty(),
+            ReadProgress::More(end) => self.finish(&text[end..], out),
             _ => false,
         }
     }
 
-    fn step(&mut self, rest: &str, c: char, out: &mut String) -> Step {
+    fn step(&mut self, rest: &str, c: char, out: &mut String) -> ValueStep {
         match self.state {
-            State::Quoted { quote, is_key } => return self.quoted(rest, quote, is_key, out),
-            State::Delimited { is_key } => return self.delimited(rest, is_key, out),
-            State::Word { is_key } => return self.in_word(rest, is_key, out),
+            ValueState::Quoted { quote, is_key } => return self.quoted(rest, quote, is_key, out),
+            ValueState::Delimited { is_key } => return self.delimited(rest, is_key, out),
+            ValueState::Word { is_key } => return self.in_word(rest, is_key, out),
             _ => {}
         }
         if c.is_whitespace() {
-            return Step::Take(c.len_utf8());
+            return ValueStep::Take(c.len_utf8());
         }
         match self.state {
-            State::Colon if c == ':' => {
+            ValueState::Colon if c == ':' => {
                 out.push(':');
-                self.state = State::Value;
-                Step::Take(1)
+                self.state = ValueState::Value;
+                ValueStep::Take(1)
             }
-            State::After => self.after(c, out),
-            State::FirstItem | State::NextItem if self.frames.last() == Some(&Frame::List(c)) => {
+            ValueState::After => self.after(c, out),
+            ValueState::FirstItem | ValueState::NextItem
+                if self.frames.last() == Some(&Frame::List(c)) =>
+            {
                 self.close(']', out)
             }
-            State::FirstKey | State::NextKey if c == '}' => self.close('}', out),
-            State::FirstItem => self.enter(State::Value),
-            State::FirstKey => self.enter(State::Key),
-            State::NextItem => {
+            ValueState::FirstKey | ValueState::NextKey if c == '}' => self.close('}', out),
+            ValueState::FirstItem => self.enter(ValueState::Value),
+            ValueState::FirstKey => self.enter(ValueState::Key),
+            ValueState::NextItem => {
                 out.push(',');
-                self.enter(State::Value)
+                self.enter(ValueState::Value)
             }
-            State::NextKey => {
+            ValueState::NextKey => {
                 out.push(',');
-                self.enter(State::Key)
+                self.enter(ValueState::Key)
             }
-            State::Value => self.start(rest, c, false, out),
-            State::Key => self.start(rest, c, true, out),
-            _ => Step::Fail,
+            ValueState::Value => self.start(rest, c, false, out),
+            ValueState::Key => self.start(rest, c, true, out),
+            _ => ValueStep::Fail,
         }
     }
 
-    fn enter(&mut self, state: State) -> Step {
+    fn enter(&mut self, state: ValueState) -> ValueStep {
         self.state = state;
-        Step::Take(0)
+        ValueStep::Take(0)
     }
 
-    fn after(&mut self, c: char, out: &mut String) -> Step {
+    fn after(&mut self, c: char, out: &mut String) -> ValueStep {
         match (self.frames.last(), c) {
-            (Some(Frame::List(_)), ',') => self.state = State::NextItem,
-            (Some(Frame::Object), ',') => self.state = State::NextKey,
+            (Some(Frame::List(_)), ',') => self.state = ValueState::NextItem,
+            (Some(Frame::Object), ',') => self.state = ValueState::NextKey,
             (Some(Frame::List(end)), _) if *end == c => return self.close(']', out),
             (Some(Frame::Object), '}') => return self.close('}', out),
-            _ => return Step::Fail,
+            _ => return ValueStep::Fail,
         }
-        Step::Take(1)
+        ValueStep::Take(1)
     }
 
     /// Starts a value or a key.
-    fn start(&mut self, rest: &str, c: char, is_key: bool, out: &mut String) -> Step {
+    fn start(&mut self, rest: &str, c: char, is_key: bool, out: &mut String) -> ValueStep {
         if let Some(mark) = self.dialect.delimiter {
             match scan::starts(rest, mark) {
                 Some(true) => {
                     out.push('"');
-                    self.state = State::Delimited { is_key };
-                    return Step::Take(mark.len());
+                    self.state = ValueState::Delimited { is_key };
+                    return ValueStep::Take(mark.len());
                 }
-                None => return Step::Wait,
+                None => return ValueStep::Wait,
                 Some(false) => {}
             }
         }
         match c {
             '"' | '\'' => {
                 out.push('"');
-                self.state = State::Quoted { quote: c, is_key };
-                Step::Take(1)
+                self.state = ValueState::Quoted { quote: c, is_key };
+                ValueStep::Take(1)
             }
-            '{' if !is_key => self.open(Frame::Object, State::FirstKey, '{', out),
-            '[' if !is_key => self.open(Frame::List(']'), State::FirstItem, '[', out),
-            '(' if !is_key => self.open(Frame::List(')'), State::FirstItem, '[', out),
+            '{' if !is_key => self.open(Frame::Object, ValueState::FirstKey, '{', out),
+            '[' if !is_key => self.open(Frame::List(']'), ValueState::FirstItem, '[', out),
+            '(' if !is_key => self.open(Frame::List(')'), ValueState::FirstItem, '[', out),
             c if c.is_alphanumeric() || "_-+.$@".contains(c) || self.dialect.bare_strings => {
                 self.word.clear();
-                self.enter(State::Word { is_key })
+                self.enter(ValueState::Word { is_key })
             }
-            _ => Step::Fail,
+            _ => ValueStep::Fail,
         }
     }
 
-    fn open(&mut self, frame: Frame, state: State, bracket: char, out: &mut String) -> Step {
+    fn open(
+        &mut self,
+        frame: Frame,
+        state: ValueState,
+        bracket: char,
+        out: &mut String,
+    ) -> ValueStep {
         if self.frames.len() >= MAX_DEPTH {
-            return Step::Fail;
+            return ValueStep::Fail;
         }
         self.frames.push(frame);
         self.state = state;
         out.push(bracket);
-        Step::Take(1)
+        ValueStep::Take(1)
     }
 
-    fn close(&mut self, bracket: char, out: &mut String) -> Step {
+    fn close(&mut self, bracket: char, out: &mut String) -> ValueStep {
         out.push(bracket);
         self.frames.pop();
         self.complete(false, 1)
     }
 
     /// Ends a value or a key after `bytes` more bytes.
-    fn complete(&mut self, is_key: bool, bytes: usize) -> Step {
-        self.state = if is_key { State::Colon } else { State::After };
+    fn complete(&mut self, is_key: bool, bytes: usize) -> ValueStep {
+        self.state = if is_key {
+            ValueState::Colon
+        } else {
+            ValueState::After
+        };
         match self.frames.is_empty() && !is_key {
-            true => Step::Complete(bytes),
-            false => Step::Take(bytes),
+            true => ValueStep::Complete(bytes),
+            false => ValueStep::Take(bytes),
         }
     }
 
-    fn quoted(&mut self, rest: &str, quote: char, is_key: bool, out: &mut String) -> Step {
+    fn quoted(&mut self, rest: &str, quote: char, is_key: bool, out: &mut String) -> ValueStep {
         let run = rest.find([quote, '\\']).unwrap_or(rest.len());
         if run > 0 {
             scan::escape_into(&rest[..run], out);
-            return Step::Take(run);
+            return ValueStep::Take(run);
         }
         if rest.starts_with('\\') {
             return escape(rest, out);
         }
         if self.dialect.looks_ahead && !is_key {
             match rest[1..].trim_start().chars().next() {
-                None => return Step::Wait,
+                None => return ValueStep::Wait,
                 Some(next) if !",:)]}".contains(next) => {
                     scan::escape_into(&rest[..1], out);
-                    return Step::Take(1);
+                    return ValueStep::Take(1);
                 }
                 Some(_) => {}
             }
@@ -320,7 +334,7 @@ impl ValueReader {
         self.complete(is_key, 1)
     }
 
-    fn delimited(&mut self, rest: &str, is_key: bool, out: &mut String) -> Step {
+    fn delimited(&mut self, rest: &str, is_key: bool, out: &mut String) -> ValueStep {
         let mark = self.dialect.delimiter.unwrap_or_default();
         match scan::find(rest, &[mark]) {
             scan::Found::At { start, .. } => {
@@ -328,15 +342,15 @@ impl ValueReader {
                 out.push('"');
                 self.complete(is_key, start + mark.len())
             }
-            scan::Found::Nothing { safe: 0 } => Step::Wait,
+            scan::Found::Nothing { safe: 0 } => ValueStep::Wait,
             scan::Found::Nothing { safe } => {
                 scan::escape_into(&rest[..safe], out);
-                Step::Take(safe)
+                ValueStep::Take(safe)
             }
         }
     }
 
-    fn in_word(&mut self, rest: &str, is_key: bool, out: &mut String) -> Step {
+    fn in_word(&mut self, rest: &str, is_key: bool, out: &mut String) -> ValueStep {
         let bare = self.dialect.bare_strings;
         let ends = |c: char| match is_key {
             true => !c.is_alphanumeric() && !"_-.$@".contains(c),
@@ -345,7 +359,7 @@ impl ValueReader {
         let run = rest.find(ends).unwrap_or(rest.len());
         if run > 0 {
             self.word.push_str(&rest[..run]);
-            return Step::Take(run);
+            return ValueStep::Take(run);
         }
         if is_key {
             out.push_str(&scan::quoted(&self.word));
@@ -353,7 +367,7 @@ impl ValueReader {
         }
         match self.end_word(out) {
             true => self.complete(false, 0),
-            false => Step::Fail,
+            false => ValueStep::Fail,
         }
     }
 
@@ -377,9 +391,9 @@ impl ValueReader {
 }
 
 /// Writes the escape sequence at the start of `rest`; Python's become JSON's.
-fn escape(rest: &str, out: &mut String) -> Step {
+fn escape(rest: &str, out: &mut String) -> ValueStep {
     let Some(c) = rest[1..].chars().next() else {
-        return Step::Wait;
+        return ValueStep::Wait;
     };
     let digits = match c {
         'u' => 4,
@@ -392,10 +406,10 @@ fn escape(rest: &str, out: &mut String) -> Step {
         if valid == digits {
             out.push_str(if digits == 4 { "\\u" } else { "\\u00" });
             out.push_str(&rest[2..2 + digits]);
-            return Step::Take(2 + digits);
+            return ValueStep::Take(2 + digits);
         }
         if valid == hex.count() {
-            return Step::Wait;
+            return ValueStep::Wait;
         }
     }
     match c {
@@ -411,7 +425,7 @@ fn escape(rest: &str, out: &mut String) -> Step {
             scan::escape_into(c.encode_utf8(&mut [0; 4]), out);
         }
     }
-    Step::Take(1 + c.len_utf8())
+    ValueStep::Take(1 + c.len_utf8())
 }
 
 /// Returns a number of JSON or Python as JSON.
@@ -501,15 +515,15 @@ mod tests {
             let mut reader = ValueReader::new(Dialect::JSON);
             let mut out = String::new();
             let rest = match reader.push(&text[..cut], &mut out) {
-                Progress::More(end) => {
+                ReadProgress::More(end) => {
                     let input = &text[end..];
                     assert_eq!(
                         reader.push(input, &mut out),
-                        Progress::Done(input.len() - 5)
+                        ReadProgress::Done(input.len() - 5)
                     );
                     input
                 }
-                Progress::Done(end) => &text[end..cut],
+                ReadProgress::Done(end) => &text[end..cut],
                 other => panic!("{other:?} at {cut}"),
             };
             assert!(

@@ -220,7 +220,7 @@ impl EncoderModel {
         }
     }
 
-    /// Submits sequences as one batch. Await the rows with [`Outputs::wait`]; more batches can be
+    /// Submits sequences as one batch. Await the rows with [`PendingRows::wait`]; more batches can be
     /// submitted meanwhile.
     ///
     /// # Errors

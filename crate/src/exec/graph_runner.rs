@@ -1,7 +1,7 @@
 //! A graph with its weights on the device, and its programs by key. Decoders, encoders, vision and
 //! audio encoders and codecs each own one. Programs are planned by the owner and made on demand.
 
-use super::load::{LoadOutput, LoadRequest, load_compiled};
+use super::load::{LoadOutput, WeightLoadRequest, load_compiled};
 use super::load_times::LoadTimes;
 use super::planned_graph::{KeyedPlans, PlannedGraph, StepPlan};
 use super::program_key::{OverlayId, ProgramKey};
@@ -105,7 +105,7 @@ impl GraphRunner {
             .filter(|(id, _)| store.borrow().plan(&planned.names[id.0]).is_none())
             .map(|(id, plan)| (*id, plan.clone()))
             .collect();
-        let wanted = LoadRequest {
+        let wanted = WeightLoadRequest {
             gpu,
             graph: &planned.graph,
             plans: &missing,

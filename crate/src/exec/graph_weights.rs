@@ -1,7 +1,7 @@
 //! Weights of a graph without fusions, for passes of other crates that lower graphs themselves.
 
 use super::files::ModelFiles;
-use super::load::{LoadRequest, load_weights};
+use super::load::{WeightLoadRequest, load_weights};
 use super::options::{PrecisionOptions, RunOptions};
 use super::planned_graph::LayoutRules;
 use crate::format::{Float, WeightLayout};
@@ -64,7 +64,7 @@ impl GraphWeights {
         graph: &Graph,
         plans: WeightPlans,
     ) -> Result<Self> {
-        let buffers = load_weights(LoadRequest {
+        let buffers = load_weights(WeightLoadRequest {
             gpu,
             graph,
             plans: &plans,

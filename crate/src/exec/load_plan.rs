@@ -197,7 +197,7 @@ fn fit_context(asked: usize, memory: u64, needed: impl Fn(usize) -> u64) -> usiz
 }
 
 /// Resolves `auto`: keeps the stored precision if the model fits memory, else the most bits that
-/// fit. Beyond weights, the model needs its KV cache, activations and staging; [`ROOM`] reserves
+/// fit. Beyond weights, the model needs its KV cache, activations and staging; [`HEADROOM_BYTES`] reserves
 /// space for the latter two.
 fn fit_precision(
     asked: Precision,

@@ -29,7 +29,7 @@ pub enum Precision {
     F16,
     /// 8 bits, quantized while loading.
     Q8,
-    /// 4 bits, quantized while loading. Tables have 8 unless [`Overrides::tables`] is set. In
+    /// 4 bits, quantized while loading. Tables have 8 unless [`PrecisionOptions::tables`] is set. In
     /// models of up to 400 million weights, so have the matrices that read the residual stream
     /// (docs/quantization.md).
     Q4,

@@ -363,7 +363,7 @@ impl Session {
         Ok(())
     }
 
-    /// Starts a sequence whose token positions are set with [`Self::stand`].
+    /// Starts a sequence whose token positions are set with [`Self::set_positions`].
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for its states.
@@ -374,7 +374,7 @@ impl Session {
         Self::with_shared_buffers(model, given)
     }
 
-    /// Sets the positions of all tokens, in a sequence created by [`Self::standing`].
+    /// Sets the positions of all tokens, in a sequence created by [`Self::with_positions`].
     pub fn set_positions(&self, positions: &[f32]) {
         for (index, spec) in self.model.graph().ropes.iter().enumerate() {
             if let Some(buffer) = self.own.get(&Slot::Rope(index)) {

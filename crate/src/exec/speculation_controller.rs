@@ -71,7 +71,7 @@ struct CompletedBatch {
 pub(super) struct SpeculationController {
     mode: ControllerMode,
     always: bool,
-    /// The last batches, at most [`KNOWN`].
+    /// The last batches, at most [`MAX_REMEMBERED_BATCHES`].
     recent_batches: VecDeque<CompletedBatch>,
     trial: SpeculationTrial,
     plain_ms: Option<f64>,

@@ -3,7 +3,7 @@
 //! the browser's cache, and the step continues with slots instead of expert ids.
 
 use super::graph_runner::GraphRunner;
-use super::load::{LoadRequest, TranscodePipelines, load_rows};
+use super::load::{TranscodePipelines, WeightLoadRequest, load_rows};
 use super::lru::LruSlots;
 use super::step::{Buffers, Step, StepBreak};
 use crate::format::{Checkpoint, WeightLayout, WeightSource, Weights};
@@ -404,7 +404,7 @@ impl WeightPager {
             buffers
                 .extend(runs.filter_map(|slot| Some((slot, around.buffers.get(&slot)?.clone()))));
         }
-        let wanted = LoadRequest {
+        let wanted = WeightLoadRequest {
             gpu: around.gpu,
             graph: around.graph,
             plans: around.weights,

@@ -46,7 +46,7 @@ impl WeightName {
 
 /// A buffer of a weight by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Plane {
+enum WeightPlane {
     /// Elements or codes of a shard.
     Elements(usize),
     /// Scales of a shard.
@@ -57,7 +57,7 @@ enum Plane {
     PagedRows,
 }
 
-impl Plane {
+impl WeightPlane {
     fn of(slot: &Slot) -> Option<(WeightId, Self)> {
         match *slot {
             Slot::WeightQ(id, shard) => Some((id, Self::Elements(shard))),
@@ -81,7 +81,7 @@ impl Plane {
 /// A weight on the device.
 struct StoredWeight {
     plan: WeightPlan,
-    planes: Vec<(Plane, Buffer)>,
+    planes: Vec<(WeightPlane, Buffer)>,
 }
 
 /// Weights on the device by name.
@@ -118,7 +118,7 @@ impl WeightStore {
     /// the ids that `names` belong to; buffers without a plan are skipped.
     pub fn insert(&mut self, names: &WeightNames, plans: &WeightPlans, buffers: &Buffers) {
         for (slot, buffer) in buffers {
-            let Some((id, plane)) = Plane::of(slot) else {
+            let Some((id, plane)) = WeightPlane::of(slot) else {
                 continue;
             };
             let Some(plan) = plans.get(&id) else {

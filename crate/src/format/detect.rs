@@ -54,7 +54,7 @@ const WEIGHT_NORM_SUFFIXES: [[&str; 2]; 2] = [
     [".weight_v", ".weight_g"],
 ];
 
-/// Detects the weights of a checkpoint. `side` has the bytes of [`side_tensors`] by name.
+/// Detects the weights of a checkpoint. `side` has the bytes of [`metadata_tensors`] by name.
 pub fn detect(
     config: &Value,
     checkpoint: &Checkpoint,

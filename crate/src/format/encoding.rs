@@ -146,7 +146,7 @@ impl Encoding {
     /// If [`Encoding::is_exact`], the layout's values in f32 equal the source bit for bit. Other
     /// encodings have no integer code: they become 16-bit floating point, rounded once from the
     /// exact f32 value, as in their own libraries. Exception: GPTQ with uneven groups fits only
-    /// [`Layout::Dense`] f32; the transcoder decides this from the group of each input.
+    /// [`WeightLayout::Dense`] f32; the transcoder decides this from the group of each input.
     pub fn layout(&self, cols: usize) -> Option<WeightLayout> {
         let affine = |bits, group, form, scale| {
             layout_group(group, cols).map(|group| WeightLayout::Affine {

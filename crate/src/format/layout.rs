@@ -2,7 +2,7 @@
 //! read them.
 //!
 //! A matrix of `rows` × `cols` (cols = K, the reduction dimension of a matmul) is one or two planes
-//! of u32 words. Rows are consecutive; each is padded along K to [`Layout::padded_cols`], a
+//! of u32 words. Rows are consecutive; each is padded along K to [`WeightLayout::padded_cols`], a
 //! multiple of 32 (256 for k-quants).
 //!
 //! - **Dense**: plane 0 has the elements, one per word (f32) or two (f16, bf16; the first in the
@@ -154,7 +154,7 @@ impl WeightLayout {
         self.padded_cols(cols) / 32 * self.bits()
     }
 
-    /// Words per row of plane 1; 0 for dense layouts and for [`Layout::Mxfp4`], whose rows share
+    /// Words per row of plane 1; 0 for dense layouts and for [`WeightLayout::Mxfp4`], whose rows share
     /// words.
     pub fn row_param_words(self, cols: usize) -> usize {
         let k = self.padded_cols(cols);

@@ -161,7 +161,7 @@ impl<'a> TranscodeJob<'a> {
 
 /// Packs an affine layout whose columns may be scattered over groups (act-order).
 ///
-/// Columns are sorted by group, stably, and [`Packed::column_order`] stores the order. Codes and
+/// Columns are sorted by group, stably, and [`PackedMatrix::column_order`] stores the order. Codes and
 /// values stay exact, for one gather of the activations. Dequantizing would cost 16 to 32 bits per
 /// weight: `(q - zero) * scale` has up to 19 significant bits, more than f16. Groups of uneven size
 /// have no affine layout and become dense f32.

@@ -107,7 +107,7 @@ impl Drop for BufferInner {
     }
 }
 
-/// A GPU buffer whose size counts towards [`Created::bytes`] until it is dropped.
+/// A GPU buffer whose size counts towards [`ResourceCounts::bytes`] until it is dropped.
 #[derive(Clone)]
 pub struct Buffer(Rc<BufferInner>);
 

@@ -52,7 +52,7 @@ struct Inner {
 
 type Kernels = Rc<RefCell<HashMap<String, Pipeline>>>;
 
-/// A GPU buffer whose size counts towards [`Created::bytes`] until it is dropped.
+/// A GPU buffer whose size counts towards [`ResourceCounts::bytes`] until it is dropped.
 #[derive(Clone)]
 pub struct Buffer(Rc<BufferInner>);
 

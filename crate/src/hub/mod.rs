@@ -60,7 +60,7 @@ pub struct HubOptions {
     /// Ask the server whether cached files are still those of the revision. A commit never needs
     /// this check.
     pub revalidate: bool,
-    /// Let a load end before its last weight file is fully cached; [`Source::settle`] waits for it.
+    /// Let a load end before its last weight file is fully cached; [`Source::flush`] waits for it.
     pub defer_finalize: bool,
     /// Maximum number of parallel range requests.
     pub max_streams: usize,

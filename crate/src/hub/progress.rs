@@ -421,7 +421,7 @@ impl Progress {
         self.0.done.get()
     }
 
-    /// Bytes per second over the last `WINDOW_MS`.
+    /// Bytes per second over the last [`RATE_WINDOW_MS`].
     pub fn rate(&self) -> f64 {
         let now = clock::now_ms();
         let mut samples = self.0.samples.borrow_mut();

@@ -261,7 +261,7 @@ impl Source {
     }
 
     /// Waits until everything this load downloaded is cached. Needed with
-    /// [`HubOptions::defer_seal`].
+    /// [`HubOptions::defer_finalize`].
     pub async fn flush(&self) {
         if let Some(http) = self.kind.http() {
             http.flush().await;

@@ -180,7 +180,7 @@ impl AttentionMatrixTiling {
 }
 
 /// Returns the kernel for prefill attention and its rows per workgroup. For `exact` and `halves`
-/// see [`MatrixRows::of`].
+/// see [`AttentionMatrixTiling::of`].
 pub(super) fn prefill_variant(
     caps: &Caps,
     head_dim: u32,
@@ -197,7 +197,7 @@ pub(super) fn prefill_variant(
 }
 
 /// Whether prefill attention runs on subgroup matrices of f16. For `exact` and `halves` see
-/// [`MatrixRows::of`].
+/// [`AttentionMatrixTiling::of`].
 pub(crate) fn uses_f16_matrices(caps: &Caps, head_dim: u32, exact: bool, halves: bool) -> bool {
     AttentionMatrixTiling::of(caps, head_dim, exact, halves).is_some_and(|rows| rows.units.half)
 }
@@ -279,7 +279,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         self.sinks.is_none() && self.max_visible_keys() <= self.decode.single_pass_keys
     }
 
-    /// Whether a row never has more keys than fill [`RUNS`] splits on a large device.
+    /// Whether a row never has more keys than fill [`MAX_FUSED_SPLITS`] splits on a large device.
     fn has_few_splits(&self) -> bool {
         self.max_visible_keys() <= self.decode.fused_reduce_keys
     }

@@ -221,10 +221,10 @@ impl<B: Clone> ExpertTiles<B> {
         .set("place_at", self.place_at())
     }
 
-    /// Returns the weighted sum for `y` written by [`Matmul::grouped_on_units`]; `bias` has a row
+    /// Returns the weighted sum for `y` written by [`Matmul::gemm_experts_subgroup_matrix`]; `bias` has a row
     /// of `cols` per expert.
     ///
-    /// [`Matmul::grouped_on_units`]: super::matmul::Matmul::grouped_on_units
+    /// [`Matmul::gemm_experts_subgroup_matrix`]: super::matmul::Matmul::gemm_experts_subgroup_matrix
     pub fn combine_partials(&self, combine: Launch<B>, bias: Option<B>) -> Launch<B> {
         let mut launch = combine
             .bind("buckets", self.buffer.clone())

@@ -9,7 +9,7 @@ pub const SHORT_CONTEXT: u32 = 512;
 /// Maximum splits that the matmul after attention reduces.
 pub const MAX_FUSED_SPLITS: u32 = 16;
 
-/// Partial results of decode attention in up to [`RUNS`] splits, reduced by a matmul
+/// Partial results of decode attention in up to [`MAX_FUSED_SPLITS`] splits, reduced by a matmul
 /// (shaders/attention/kv_splits_reduce.wgsl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvSplits {
@@ -30,7 +30,7 @@ pub struct DecodeTiling {
     pub tile: u32,
     /// Rows with at most this many keys take one split and need no reduction.
     pub single_pass_keys: u32,
-    /// Rows with at most this many keys leave at most [`RUNS`] splits, if the next matmul can
+    /// Rows with at most this many keys leave at most [`MAX_FUSED_SPLITS`] splits, if the next matmul can
     /// reduce them.
     pub fused_reduce_keys: u32,
     /// Whether a step dispatches splits for the current keys rather than the capacity. On a large

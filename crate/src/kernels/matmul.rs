@@ -86,7 +86,7 @@ pub struct Matmul<B> {
     pub softcap: f32,
     /// Selected experts of each row, if the weights are stacked experts.
     pub experts: Option<Experts<B>>,
-    /// KV splits to reduce, if x holds partial attention results. Requires [`Self::takes_runs`].
+    /// KV splits to reduce, if x holds partial attention results. Requires [`Self::reduces_kv_splits`].
     pub kv_splits: Option<KvSplits>,
 }
 
@@ -285,7 +285,7 @@ impl<B: Clone> Matmul<B> {
         [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
     }
 
-    /// Returns the launch that sums split-K partials of `x` tile columns (see [`GridSpec::Split`])
+    /// Returns the launch that sums split-K partials of `x` tile columns (see [`GridSpec::SplitK`])
     /// and applies the epilogue.
     pub(super) fn splitk_reduce(
         &self,

@@ -79,7 +79,7 @@ pub enum GridSpec {
         /// Maximum workgroups per tile.
         max: u32,
     },
-    /// `[groups, rows / JOIN_ROWS, 1]` after a [`GridSpec::Split`] dispatch that left partial sums;
+    /// `[groups, rows / REDUCE_ROWS, 1]` after a [`GridSpec::SplitK`] dispatch that left partial sums;
     /// otherwise an empty grid.
     SplitKReduce {
         /// Workgroups per row.

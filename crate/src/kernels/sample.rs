@@ -246,7 +246,7 @@ pub struct SampleKernels<B> {
     pub work: B,
     /// Step state: `step` counts the random numbers. Nothing is sampled once it is stopped.
     pub state: B,
-    /// Three words: value and index as in [`Advance::candidates`] (one slice), then a status (see
+    /// Three words: value and index as in [`AdvanceBuffers::candidates`] (one slice), then a status (see
     /// [`status`]).
     pub sampled: B,
     /// Buffers of bias and penalties; without them neither applies.

@@ -36,7 +36,7 @@ pub struct StoredRows<B> {
     /// Whether each row has a scale, where the encoding does not fix it.
     pub row_scales: bool,
     /// Act-order: the input of each column, sorted by group
-    /// ([`crate::format::Packed::column_order`]).
+    /// ([`crate::format::PackedMatrix::column_order`]).
     pub order: Option<B>,
     /// First row to read, counted from the first byte.
     pub first_row: u32,

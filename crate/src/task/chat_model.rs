@@ -94,8 +94,8 @@ fn reasoning_controls(template: &str) -> Vec<&'static str> {
     controls
 }
 
-/// A loaded text-generation model with one conversation. [`Loaded::create_session`] and
-/// [`Loaded::fork`] create further conversations that share its weights.
+/// A loaded text-generation model with one conversation. [`ChatModel::create_session`] and
+/// [`ChatModel::fork`] create further conversations that share its weights.
 pub struct ChatModel {
     /// Session of the conversation, which also holds the model.
     pub session: Session,
@@ -115,7 +115,7 @@ pub struct ChatModel {
     draft: ChatDraft,
     /// Whether the session holds tokens of no conversation, so that the next answer must clear it.
     pub(super) needs_reset: bool,
-    /// Image and video input, set by [`Self::open_eyes`].
+    /// Image and video input, set by [`Self::enable_vision`].
     pub(super) vision: Option<Rc<VisionPipeline>>,
 }
 

@@ -130,10 +130,10 @@ impl TextPipeline {
 
 /// A file being read. Boxed in its own function: several joined futures would overflow a page's
 /// stack.
-type Reading<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>>> + 'a>>;
+type FileRead<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>>> + 'a>>;
 
 #[inline(never)]
-fn reading<'a>(source: &'a Source, name: &'a str) -> Reading<'a> {
+fn reading<'a>(source: &'a Source, name: &'a str) -> FileRead<'a> {
     Box::pin(source.read_optional(name))
 }
 

@@ -1,7 +1,7 @@
 //! Text processing: tokenizer, chat templates, streaming detokenizer and stop strings.
 //!
 //! Stages of a conversation:
-//! - [`ChatTemplate::render`] turns messages into a [`Prompt`], which records where a message
+//! - [`ChatTemplate::render`] turns messages into a [`RenderedPrompt`], which records where a message
 //!   spells a special token.
 //! - [`Tokenizer::encode_prompt`] encodes the special tokens of the template; those spelled in
 //!   messages stay text.

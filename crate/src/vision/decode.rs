@@ -15,7 +15,7 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 /// becomes white.
 ///
 /// # Errors
-/// As [`Header::read`]; `Request` for damaged image data.
+/// As [`ImageHeader::read`]; `Request` for damaged image data.
 pub fn decode(file: &[u8], white: bool) -> Result<RgbImage> {
     let header = ImageHeader::read(file)?;
     let (channels, bytes) = match header.container {

@@ -1,5 +1,5 @@
 //! Image processors from preprocessor_config.json, or `image_processor` of processor_config.json.
-//! Reference: transformers' image_processing files of the families at [`Kind`].
+//! Reference: transformers' image_processing files of the families at [`ProcessorKind`].
 
 mod image_layout;
 mod image_prompt;

@@ -43,7 +43,7 @@ impl VideoProcessor {
     /// Creates a processor from the settings of a video processor, else from the image processor.
     ///
     /// # Errors
-    /// `UnsupportedOption` and `Config`, as [`Processor::from_config`].
+    /// `UnsupportedOption` and `Config`, as [`ImageProcessor::from_config`].
     pub fn new(config: &Value, images: &ImageProcessor, style: TimestampStyle) -> Result<Self> {
         let mut processor = match config.get("video_processor_type") {
             Some(_) => ImageProcessor {

@@ -7,7 +7,7 @@ use crate::chat::raw_value::RawValue;
 use crate::chat::scan;
 use crate::chat::schema::ToolSchemas;
 use crate::chat::tagged::CallSyntax;
-use crate::chat::value::Progress;
+use crate::chat::value::ReadProgress;
 
 const FUNCTION: &str = "<function=";
 const PARAMETER: &str = "<parameter=";
@@ -20,7 +20,7 @@ const VALUE_ENDS: &[&str] = &[
 ];
 
 #[derive(Debug)]
-enum State {
+enum FunctionXmlState {
     Lead,
     Name,
     Body,
@@ -34,48 +34,48 @@ enum State {
 /// Parser of one region.
 #[derive(Debug)]
 pub(in crate::chat) struct FunctionXmlSyntax {
-    state: State,
+    state: FunctionXmlState,
     name: String,
 }
 
 impl FunctionXmlSyntax {
     pub fn new() -> Self {
         Self {
-            state: State::Lead,
+            state: FunctionXmlState::Lead,
             name: String::new(),
         }
     }
 
-    fn enter(&mut self, state: State, bytes: usize) -> Progress {
+    fn enter(&mut self, state: FunctionXmlState, bytes: usize) -> ReadProgress {
         self.state = state;
-        Progress::Next(bytes)
+        ReadProgress::Next(bytes)
     }
 
-    fn body(&mut self, input: &str, sink: &mut PartSink) -> Progress {
+    fn body(&mut self, input: &str, sink: &mut PartSink) -> ReadProgress {
         let blanks = scan::blanks(input);
         let text = &input[blanks..];
         for (tag, next) in [
-            (PARAMETER, Some(State::Key)),
-            ("</function>", Some(State::Tail)),
+            (PARAMETER, Some(FunctionXmlState::Key)),
+            ("</function>", Some(FunctionXmlState::Tail)),
             ("</tool_call>", None),
         ] {
             match (scan::starts(text, tag), next) {
-                (Some(true), Some(State::Key)) => {
-                    return self.enter(State::Key, blanks + tag.len());
+                (Some(true), Some(FunctionXmlState::Key)) => {
+                    return self.enter(FunctionXmlState::Key, blanks + tag.len());
                 }
                 (Some(true), next) => {
                     sink.end_keys();
                     sink.end_call();
                     return match next {
                         Some(state) => self.enter(state, blanks + tag.len()),
-                        None => Progress::Done(blanks + tag.len()),
+                        None => ReadProgress::Done(blanks + tag.len()),
                     };
                 }
-                (None, _) => return Progress::More(0),
+                (None, _) => return ReadProgress::More(0),
                 (Some(false), _) => {}
             }
         }
-        Progress::Invalid
+        ReadProgress::Invalid
     }
 }
 
@@ -90,74 +90,77 @@ impl CallSyntax for FunctionXmlSyntax {
 
     fn open(&mut self, opener: &str) {
         self.state = match opener {
-            FUNCTION => State::Name,
-            _ => State::Lead,
+            FUNCTION => FunctionXmlState::Name,
+            _ => FunctionXmlState::Lead,
         };
     }
 
-    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress {
         match &mut self.state {
-            State::Lead => {
+            FunctionXmlState::Lead => {
                 let blanks = scan::blanks(input);
                 let text = &input[blanks..];
                 if text.starts_with(['{', '[']) {
-                    return self.enter(State::Json(Box::new(JsonTagSyntax::new(HERMES))), blanks);
+                    return self.enter(
+                        FunctionXmlState::Json(Box::new(JsonTagSyntax::new(HERMES))),
+                        blanks,
+                    );
                 }
                 match scan::starts(text, FUNCTION) {
-                    Some(true) => self.enter(State::Name, blanks + FUNCTION.len()),
-                    None => Progress::More(0),
-                    Some(false) => Progress::Invalid,
+                    Some(true) => self.enter(FunctionXmlState::Name, blanks + FUNCTION.len()),
+                    None => ReadProgress::More(0),
+                    Some(false) => ReadProgress::Invalid,
                 }
             }
-            State::Name => {
+            FunctionXmlState::Name => {
                 let Some(end) = input.find(['>', '\n']) else {
-                    return Progress::More(0);
+                    return ReadProgress::More(0);
                 };
                 self.name = input[..end].trim_matches(['"', ' ']).to_owned();
                 if self.name.is_empty() || self.name.contains(['<', '{']) {
-                    return Progress::Invalid;
+                    return ReadProgress::Invalid;
                 }
                 sink.start_call(&self.name, None);
-                self.enter(State::Body, end + 1)
+                self.enter(FunctionXmlState::Body, end + 1)
             }
-            State::Body => self.body(input, sink),
-            State::Key => {
+            FunctionXmlState::Body => self.body(input, sink),
+            FunctionXmlState::Key => {
                 let Some(end) = input.find('>') else {
-                    return Progress::More(0);
+                    return ReadProgress::More(0);
                 };
                 let key = input[..end].trim_matches(['"', ' ']);
                 sink.key(key);
                 let types = tools.types(&self.name, key);
-                self.enter(State::Value(RawValue::new(types, true)), end + 1)
+                self.enter(FunctionXmlState::Value(RawValue::new(types, true)), end + 1)
             }
-            State::Value(value) => match value.advance(input, VALUE_ENDS, sink) {
-                Progress::Done(bytes) => {
+            FunctionXmlState::Value(value) => match value.advance(input, VALUE_ENDS, sink) {
+                ReadProgress::Done(bytes) => {
                     // The next tag may stand there instead.
                     let closed = input[bytes..].trim_start().strip_prefix("</parameter>");
                     let end = closed.map_or(bytes, |rest| input.len() - rest.len());
-                    self.enter(State::Body, end)
+                    self.enter(FunctionXmlState::Body, end)
                 }
                 progress => progress,
             },
-            State::Tail => {
+            FunctionXmlState::Tail => {
                 let blanks = scan::blanks(input);
                 let text = &input[blanks..];
                 match (
                     scan::starts(text, FUNCTION),
                     scan::starts(text, "</tool_call>"),
                 ) {
-                    (Some(true), _) => self.enter(State::Name, blanks + FUNCTION.len()),
-                    (_, Some(true)) => Progress::Done(blanks + "</tool_call>".len()),
-                    (None, _) | (_, None) => Progress::More(0),
-                    _ => Progress::Done(0),
+                    (Some(true), _) => self.enter(FunctionXmlState::Name, blanks + FUNCTION.len()),
+                    (_, Some(true)) => ReadProgress::Done(blanks + "</tool_call>".len()),
+                    (None, _) | (_, None) => ReadProgress::More(0),
+                    _ => ReadProgress::Done(0),
                 }
             }
-            State::Json(calls) => calls.advance(input, tools, sink),
+            FunctionXmlState::Json(calls) => calls.advance(input, tools, sink),
         }
     }
 
     fn finish(&mut self, _rest: &str, sink: &mut PartSink) {
-        if matches!(self.state, State::Body) {
+        if matches!(self.state, FunctionXmlState::Body) {
             sink.end_keys();
         }
     }

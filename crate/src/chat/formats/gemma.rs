@@ -5,7 +5,7 @@ use crate::chat::parts::PartSink;
 use crate::chat::scan;
 use crate::chat::schema::ToolSchemas;
 use crate::chat::tagged::CallSyntax;
-use crate::chat::value::{Dialect, Progress};
+use crate::chat::value::{Dialect, ReadProgress};
 
 /// Gemma 4.
 pub(in crate::chat) const GEMMA4: GemmaMarkers = GemmaMarkers {
@@ -31,7 +31,7 @@ pub(in crate::chat) struct GemmaMarkers {
 }
 
 #[derive(Debug)]
-enum State {
+enum GemmaState {
     Lead,
     Name,
     Key,
@@ -43,7 +43,7 @@ enum State {
 #[derive(Debug)]
 pub(in crate::chat) struct GemmaSyntax {
     markers: GemmaMarkers,
-    state: State,
+    state: GemmaState,
     name: String,
 }
 
@@ -51,36 +51,36 @@ impl GemmaSyntax {
     pub fn new(markers: GemmaMarkers) -> Self {
         Self {
             markers,
-            state: State::Lead,
+            state: GemmaState::Lead,
             name: String::new(),
         }
     }
 
-    fn enter(&mut self, state: State, bytes: usize) -> Progress {
+    fn enter(&mut self, state: GemmaState, bytes: usize) -> ReadProgress {
         self.state = state;
-        Progress::Next(bytes)
+        ReadProgress::Next(bytes)
     }
 
-    fn key(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    fn key(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress {
         let text = input.trim_start_matches([' ', '\n', ',']);
         let skipped = input.len() - text.len();
         if text.starts_with('}') {
             sink.end_keys();
             sink.end_call();
-            return self.enter(State::Tail, skipped + 1);
+            return self.enter(GemmaState::Tail, skipped + 1);
         }
         let Some(end) = text.find([':', '{', '}']) else {
-            return Progress::More(skipped);
+            return ReadProgress::More(skipped);
         };
         if !text[end..].starts_with(':') {
-            return Progress::Invalid;
+            return ReadProgress::Invalid;
         }
         let key = text[..end].replace(self.markers.delimiter, "");
         let key = key.trim_matches([' ', '"']);
         sink.key(key);
         let types = tools.types(&self.name, key);
         let argument = Argument::new(types, Dialect::gemma(self.markers.delimiter));
-        self.enter(State::Value(argument), skipped + end + 1)
+        self.enter(GemmaState::Value(argument), skipped + end + 1)
     }
 }
 
@@ -98,41 +98,41 @@ impl CallSyntax for GemmaSyntax {
     }
 
     fn open(&mut self, _opener: &str) {
-        self.state = State::Lead;
+        self.state = GemmaState::Lead;
     }
 
-    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress {
         match &mut self.state {
-            State::Lead => {
+            GemmaState::Lead => {
                 let blanks = scan::blanks(input);
                 match scan::starts(&input[blanks..], "call:") {
-                    Some(true) => self.enter(State::Name, blanks + "call:".len()),
-                    None => Progress::More(0),
-                    Some(false) => Progress::Invalid,
+                    Some(true) => self.enter(GemmaState::Name, blanks + "call:".len()),
+                    None => ReadProgress::More(0),
+                    Some(false) => ReadProgress::Invalid,
                 }
             }
-            State::Name => {
+            GemmaState::Name => {
                 let Some(end) = input.find(['{', '<', '}']) else {
-                    return Progress::More(0);
+                    return ReadProgress::More(0);
                 };
                 self.name = input[..end].trim().to_owned();
                 if self.name.is_empty() || !input[end..].starts_with('{') {
-                    return Progress::Invalid;
+                    return ReadProgress::Invalid;
                 }
                 sink.start_call(&self.name, None);
-                self.enter(State::Key, end + 1)
+                self.enter(GemmaState::Key, end + 1)
             }
-            State::Key => self.key(input, tools, sink),
-            State::Value(argument) => match argument.advance(input, sink) {
-                Progress::Done(bytes) => self.enter(State::Key, bytes),
+            GemmaState::Key => self.key(input, tools, sink),
+            GemmaState::Value(argument) => match argument.advance(input, sink) {
+                ReadProgress::Done(bytes) => self.enter(GemmaState::Key, bytes),
                 progress => progress,
             },
-            State::Tail => super::json_tags::tail(input, self.markers.closers),
+            GemmaState::Tail => super::json_tags::tail(input, self.markers.closers),
         }
     }
 
     fn finish(&mut self, _rest: &str, sink: &mut PartSink) {
-        if matches!(self.state, State::Key) {
+        if matches!(self.state, GemmaState::Key) {
             sink.end_keys();
         }
     }

@@ -6,7 +6,7 @@ use crate::chat::raw_value::RawValue;
 use crate::chat::scan::{self, Found};
 use crate::chat::schema::ToolSchemas;
 use crate::chat::tagged::CallSyntax;
-use crate::chat::value::Progress;
+use crate::chat::value::ReadProgress;
 
 const CLOSER: &str = "</tool_call>";
 const KEY: &str = "<arg_key>";
@@ -15,7 +15,7 @@ const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
 
 #[derive(Debug)]
-enum State {
+enum GlmState {
     Name,
     Body,
     Key,
@@ -26,7 +26,7 @@ enum State {
 /// Parser of one region.
 #[derive(Debug)]
 pub(in crate::chat) struct GlmSyntax {
-    state: State,
+    state: GlmState,
     name: String,
     key: String,
 }
@@ -34,31 +34,31 @@ pub(in crate::chat) struct GlmSyntax {
 impl GlmSyntax {
     pub fn new() -> Self {
         Self {
-            state: State::Name,
+            state: GlmState::Name,
             name: String::new(),
             key: String::new(),
         }
     }
 
-    fn enter(&mut self, state: State, bytes: usize) -> Progress {
+    fn enter(&mut self, state: GlmState, bytes: usize) -> ReadProgress {
         self.state = state;
-        Progress::Next(bytes)
+        ReadProgress::Next(bytes)
     }
 
-    fn name(&mut self, input: &str, sink: &mut PartSink) -> Progress {
+    fn name(&mut self, input: &str, sink: &mut PartSink) -> ReadProgress {
         let blanks = scan::blanks(input);
         let end = match scan::find(&input[blanks..], &["\n", KEY, CLOSER]) {
             Found::At { start, .. } => blanks + start,
             // A name has no quotes or brackets.
-            Found::Nothing { .. } if input.contains(['{', '"']) => return Progress::Invalid,
-            Found::Nothing { .. } => return Progress::More(0),
+            Found::Nothing { .. } if input.contains(['{', '"']) => return ReadProgress::Invalid,
+            Found::Nothing { .. } => return ReadProgress::More(0),
         };
         self.name = input[blanks..end].trim().to_owned();
         if self.name.is_empty() || self.name.contains(['{', '"', '<', ' ']) {
-            return Progress::Invalid;
+            return ReadProgress::Invalid;
         }
         sink.start_call(&self.name, None);
-        self.enter(State::Body, end)
+        self.enter(GlmState::Body, end)
     }
 }
 
@@ -76,54 +76,54 @@ impl CallSyntax for GlmSyntax {
     }
 
     fn open(&mut self, _opener: &str) {
-        self.state = State::Name;
+        self.state = GlmState::Name;
     }
 
-    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress {
         let blanks = match self.state {
-            State::Body | State::BeforeValue => scan::blanks(input),
+            GlmState::Body | GlmState::BeforeValue => scan::blanks(input),
             _ => 0,
         };
         let text = &input[blanks..];
         match &mut self.state {
-            State::Name => self.name(input, sink),
-            State::Body => match (scan::starts(text, KEY), scan::starts(text, CLOSER)) {
-                (Some(true), _) => self.enter(State::Key, blanks + KEY.len()),
+            GlmState::Name => self.name(input, sink),
+            GlmState::Body => match (scan::starts(text, KEY), scan::starts(text, CLOSER)) {
+                (Some(true), _) => self.enter(GlmState::Key, blanks + KEY.len()),
                 (_, Some(true)) => {
                     sink.end_keys();
-                    Progress::Done(blanks + CLOSER.len())
+                    ReadProgress::Done(blanks + CLOSER.len())
                 }
-                (None, _) | (_, None) => Progress::More(0),
-                _ => Progress::Invalid,
+                (None, _) | (_, None) => ReadProgress::More(0),
+                _ => ReadProgress::Invalid,
             },
-            State::Key => {
+            GlmState::Key => {
                 let Found::At { start, .. } = scan::find(input, &[KEY_END]) else {
-                    return Progress::More(0);
+                    return ReadProgress::More(0);
                 };
                 self.key = input[..start].trim().to_owned();
-                self.enter(State::BeforeValue, start + KEY_END.len())
+                self.enter(GlmState::BeforeValue, start + KEY_END.len())
             }
-            State::BeforeValue => match scan::starts(text, VALUE) {
+            GlmState::BeforeValue => match scan::starts(text, VALUE) {
                 Some(true) => {
                     sink.key(&self.key);
                     let types = tools.types(&self.name, &self.key);
                     self.enter(
-                        State::Value(RawValue::new(types, false)),
+                        GlmState::Value(RawValue::new(types, false)),
                         blanks + VALUE.len(),
                     )
                 }
-                None => Progress::More(0),
-                Some(false) => Progress::Invalid,
+                None => ReadProgress::More(0),
+                Some(false) => ReadProgress::Invalid,
             },
-            State::Value(value) => match value.advance(input, &[VALUE_END], sink) {
-                Progress::Done(bytes) => self.enter(State::Body, bytes + VALUE_END.len()),
+            GlmState::Value(value) => match value.advance(input, &[VALUE_END], sink) {
+                ReadProgress::Done(bytes) => self.enter(GlmState::Body, bytes + VALUE_END.len()),
                 progress => progress,
             },
         }
     }
 
     fn finish(&mut self, _rest: &str, sink: &mut PartSink) {
-        if matches!(self.state, State::Body) {
+        if matches!(self.state, GlmState::Body) {
             sink.end_keys();
         }
     }

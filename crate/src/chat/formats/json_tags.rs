@@ -5,7 +5,7 @@ use crate::chat::parts::PartSink;
 use crate::chat::scan;
 use crate::chat::schema::ToolSchemas;
 use crate::chat::tagged::CallSyntax;
-use crate::chat::value::Progress;
+use crate::chat::value::ReadProgress;
 
 /// `<tool_call>{…}</tool_call>`: Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4.
 pub(in crate::chat) const HERMES: JsonTags = JsonTags {
@@ -52,7 +52,7 @@ pub(in crate::chat) struct JsonTags {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum JsonTagsState {
     Lead,
     Calls,
     Tail,
@@ -63,7 +63,7 @@ enum State {
 pub(in crate::chat) struct JsonTagSyntax {
     tags: JsonTags,
     calls: JsonCalls,
-    state: State,
+    state: JsonTagsState,
 }
 
 impl JsonTagSyntax {
@@ -71,7 +71,7 @@ impl JsonTagSyntax {
         Self {
             tags,
             calls: JsonCalls::new(false),
-            state: State::Lead,
+            state: JsonTagsState::Lead,
         }
     }
 }
@@ -87,42 +87,42 @@ impl CallSyntax for JsonTagSyntax {
 
     fn open(&mut self, opener: &str) {
         self.calls = JsonCalls::new(false);
-        self.state = State::Lead;
+        self.state = JsonTagsState::Lead;
         if opener.ends_with('[') {
             self.calls.open_list();
-            self.state = State::Calls;
+            self.state = JsonTagsState::Calls;
         }
     }
 
-    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress {
         match self.state {
-            State::Lead => {
+            JsonTagsState::Lead => {
                 let blanks = scan::blanks(input);
                 for lead in self.tags.leads {
                     match scan::starts(&input[blanks..], lead) {
-                        Some(true) => return Progress::Next(blanks + lead.len()),
-                        None => return Progress::More(0),
+                        Some(true) => return ReadProgress::Next(blanks + lead.len()),
+                        None => return ReadProgress::More(0),
                         Some(false) => {}
                     }
                 }
-                self.state = State::Calls;
-                Progress::Next(blanks)
+                self.state = JsonTagsState::Calls;
+                ReadProgress::Next(blanks)
             }
-            State::Calls => match self.calls.advance(input, tools, sink) {
-                Progress::Done(bytes) => {
-                    self.state = State::Tail;
-                    Progress::Next(bytes)
+            JsonTagsState::Calls => match self.calls.advance(input, tools, sink) {
+                ReadProgress::Done(bytes) => {
+                    self.state = JsonTagsState::Tail;
+                    ReadProgress::Next(bytes)
                 }
                 progress => progress,
             },
-            State::Tail => {
+            JsonTagsState::Tail => {
                 let blanks = scan::blanks(input);
                 let fence = "```";
                 // The end of a code block inside the markers.
                 if self.tags.leads.contains(&fence) && !self.tags.closers.contains(&fence) {
                     match scan::starts(&input[blanks..], fence) {
-                        Some(true) => return Progress::Next(blanks + fence.len()),
-                        None => return Progress::More(0),
+                        Some(true) => return ReadProgress::Next(blanks + fence.len()),
+                        None => return ReadProgress::More(0),
                         Some(false) => {}
                     }
                 }
@@ -132,21 +132,21 @@ impl CallSyntax for JsonTagSyntax {
     }
 
     fn is_complete(&self) -> bool {
-        self.state == State::Tail
+        self.state == JsonTagsState::Tail
     }
 }
 
 /// Reads what follows the calls: stray brackets, then a closer, which may be missing.
-pub(in crate::chat) fn tail(input: &str, closers: &[&str]) -> Progress {
+pub(in crate::chat) fn tail(input: &str, closers: &[&str]) -> ReadProgress {
     let text = input.trim_start_matches([' ', '\n', '\r', '\t', '}', ']', ';', ',']);
     let skipped = input.len() - text.len();
     for closer in closers {
         match scan::starts(text, closer) {
-            Some(true) => return Progress::Done(skipped + closer.len()),
-            None => return Progress::More(0),
+            Some(true) => return ReadProgress::Done(skipped + closer.len()),
+            None => return ReadProgress::More(0),
             Some(false) => {}
         }
     }
     // Without a closer to expect, brackets belong to the text.
-    Progress::Done(if closers.is_empty() { 0 } else { skipped })
+    ReadProgress::Done(if closers.is_empty() { 0 } else { skipped })
 }

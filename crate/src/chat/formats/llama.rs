@@ -8,7 +8,7 @@ use crate::chat::parts::PartSink;
 use crate::chat::scan;
 use crate::chat::schema::ToolSchemas;
 use crate::chat::tagged::CallSyntax;
-use crate::chat::value::Progress;
+use crate::chat::value::ReadProgress;
 
 const PYTHON_TAG: &str = "<|python_tag|>";
 const OBJECT: &str = "{";
@@ -16,7 +16,7 @@ const OBJECT: &str = "{";
 const INTERPRETERS: [&str; 4] = ["code_interpreter", "python", "ipython", "interpreter"];
 
 #[derive(Debug)]
-enum State {
+enum LlamaState {
     /// Behind `<|python_tag|>`.
     Lead,
     Calls(JsonCalls),
@@ -30,31 +30,31 @@ enum State {
 /// Parser of one region.
 #[derive(Debug)]
 pub(in crate::chat) struct LlamaSyntax {
-    state: State,
+    state: LlamaState,
     code: String,
 }
 
 impl LlamaSyntax {
     pub fn new() -> Self {
         Self {
-            state: State::Lead,
+            state: LlamaState::Lead,
             code: String::new(),
         }
     }
 
-    fn enter(&mut self, state: State, bytes: usize) -> Progress {
+    fn enter(&mut self, state: LlamaState, bytes: usize) -> ReadProgress {
         self.state = state;
-        Progress::Next(bytes)
+        ReadProgress::Next(bytes)
     }
 
-    fn lead(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    fn lead(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress {
         let blanks = scan::blanks(input);
         let text = &input[blanks..];
         let Some(c) = text.chars().next() else {
-            return Progress::More(0);
+            return ReadProgress::More(0);
         };
         if c == '{' {
-            return self.enter(State::Calls(JsonCalls::new(false)), blanks);
+            return self.enter(LlamaState::Calls(JsonCalls::new(false)), blanks);
         }
         let is_name = |c: char| c.is_alphanumeric() || c == '_';
         let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
@@ -63,19 +63,19 @@ impl LlamaSyntax {
             Some(true) if !name.is_empty() => {
                 sink.start_call(name, None);
                 let calls = PythonCalls::arguments_of(name);
-                return self.enter(State::BuiltIn(calls), blanks + end + ".call(".len());
+                return self.enter(LlamaState::BuiltIn(calls), blanks + end + ".call(".len());
             }
-            None => return Progress::More(0),
+            None => return ReadProgress::More(0),
             _ => {}
         }
         let Some(interpreter) = INTERPRETERS.into_iter().find(|name| tools.contains(name)) else {
-            return Progress::Invalid;
+            return ReadProgress::Invalid;
         };
         sink.start_call(interpreter, None);
         sink.key("code");
         sink.arguments("\"");
         self.code.clear();
-        self.enter(State::Code, blanks)
+        self.enter(LlamaState::Code, blanks)
     }
 }
 
@@ -93,47 +93,47 @@ impl CallSyntax for LlamaSyntax {
             OBJECT => {
                 let mut calls = JsonCalls::new(true);
                 calls.open_object();
-                State::Calls(calls)
+                LlamaState::Calls(calls)
             }
-            _ => State::Lead,
+            _ => LlamaState::Lead,
         };
     }
 
-    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress {
         match &mut self.state {
-            State::Lead => self.lead(input, tools, sink),
-            State::Calls(calls) => match calls.advance(input, tools, sink) {
-                Progress::Done(bytes) => self.enter(State::Tail, bytes),
+            LlamaState::Lead => self.lead(input, tools, sink),
+            LlamaState::Calls(calls) => match calls.advance(input, tools, sink) {
+                ReadProgress::Done(bytes) => self.enter(LlamaState::Tail, bytes),
                 progress => progress,
             },
-            State::BuiltIn(calls) => match calls.advance(input, tools, sink) {
-                Progress::Next(bytes) if !sink.is_open() => self.enter(State::Tail, bytes),
+            LlamaState::BuiltIn(calls) => match calls.advance(input, tools, sink) {
+                ReadProgress::Next(bytes) if !sink.is_open() => self.enter(LlamaState::Tail, bytes),
                 progress => progress,
             },
-            State::Code => {
+            LlamaState::Code => {
                 let body = input.trim_end().len();
                 if body == 0 {
                     self.code.push_str(input);
-                    return Progress::More(input.len());
+                    return ReadProgress::More(input.len());
                 }
                 let mut escaped = String::new();
                 scan::escape_into(&std::mem::take(&mut self.code), &mut escaped);
                 scan::escape_into(&input[..body], &mut escaped);
                 sink.arguments(&escaped);
                 self.code.push_str(&input[body..]);
-                Progress::More(input.len())
+                ReadProgress::More(input.len())
             }
-            State::Tail => tail(input, &[]),
+            LlamaState::Tail => tail(input, &[]),
         }
     }
 
     fn finish(&mut self, _rest: &str, sink: &mut PartSink) {
         match &mut self.state {
-            State::Code => {
+            LlamaState::Code => {
                 sink.arguments("\"");
                 sink.end_keys();
             }
-            State::BuiltIn(calls) => calls.finish(sink),
+            LlamaState::BuiltIn(calls) => calls.finish(sink),
             _ => {}
         }
     }

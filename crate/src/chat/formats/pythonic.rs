@@ -7,13 +7,13 @@ use crate::chat::parts::PartSink;
 use crate::chat::scan;
 use crate::chat::schema::ToolSchemas;
 use crate::chat::tagged::CallSyntax;
-use crate::chat::value::{Dialect, Progress};
+use crate::chat::value::{Dialect, ReadProgress};
 
 const OPENERS: &[&str] = &["<|tool_call_start|>"];
 const CLOSERS: &[&str] = &["<|tool_call_end|>"];
 
 #[derive(Debug)]
-enum State {
+enum PythonicState {
     /// Before the list.
     Lead,
     /// Before a call or the end of the list.
@@ -29,7 +29,7 @@ enum State {
 /// Parser of calls as Python writes them.
 #[derive(Debug)]
 pub(in crate::chat) struct PythonCalls {
-    state: State,
+    state: PythonicState,
     name: String,
     position: usize,
 }
@@ -37,7 +37,7 @@ pub(in crate::chat) struct PythonCalls {
 impl PythonCalls {
     pub fn new() -> Self {
         Self {
-            state: State::Lead,
+            state: PythonicState::Lead,
             name: String::new(),
             position: 0,
         }
@@ -46,69 +46,76 @@ impl PythonCalls {
     /// A reader of the arguments of one call, behind its opening parenthesis.
     pub fn arguments_of(name: &str) -> Self {
         Self {
-            state: State::Key,
+            state: PythonicState::Key,
             name: name.to_owned(),
             position: 0,
         }
     }
 
-    fn enter(&mut self, state: State, bytes: usize) -> Progress {
+    fn enter(&mut self, state: PythonicState, bytes: usize) -> ReadProgress {
         self.state = state;
-        Progress::Next(bytes)
+        ReadProgress::Next(bytes)
     }
 
     /// Consumes text; `Done` behind the list.
-    pub fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    pub fn advance(
+        &mut self,
+        input: &str,
+        tools: &ToolSchemas,
+        sink: &mut PartSink,
+    ) -> ReadProgress {
         let blanks = match self.state {
-            State::Value(_) | State::Json(_) => 0,
+            PythonicState::Value(_) | PythonicState::Json(_) => 0,
             _ => scan::blanks(input),
         };
         let text = &input[blanks..];
         let Some(c) = text.chars().next() else {
-            return Progress::More(0);
+            return ReadProgress::More(0);
         };
         match &mut self.state {
-            State::Lead if c == '[' => self.enter(State::Call, blanks + 1),
-            State::Lead if c == '{' => self.enter(State::Json(JsonCalls::new(false)), blanks),
-            State::Call if c == '{' => {
+            PythonicState::Lead if c == '[' => self.enter(PythonicState::Call, blanks + 1),
+            PythonicState::Lead if c == '{' => {
+                self.enter(PythonicState::Json(JsonCalls::new(false)), blanks)
+            }
+            PythonicState::Call if c == '{' => {
                 let mut calls = JsonCalls::new(false);
                 calls.open_list();
-                self.enter(State::Json(calls), blanks)
+                self.enter(PythonicState::Json(calls), blanks)
             }
-            State::Lead => self.enter(State::Call, blanks),
-            State::Call => match c {
-                ',' => Progress::Next(blanks + 1),
-                ']' => Progress::Done(blanks + 1),
-                '<' => Progress::Done(blanks),
+            PythonicState::Lead => self.enter(PythonicState::Call, blanks),
+            PythonicState::Call => match c {
+                ',' => ReadProgress::Next(blanks + 1),
+                ']' => ReadProgress::Done(blanks + 1),
+                '<' => ReadProgress::Done(blanks),
                 _ => self.call(text, blanks, sink),
             },
-            State::Key => self.key(text, blanks, tools, sink),
-            State::Value(argument) => match argument.advance(input, sink) {
-                Progress::Done(bytes) => self.enter(State::Comma, bytes),
+            PythonicState::Key => self.key(text, blanks, tools, sink),
+            PythonicState::Value(argument) => match argument.advance(input, sink) {
+                ReadProgress::Done(bytes) => self.enter(PythonicState::Comma, bytes),
                 progress => progress,
             },
-            State::Comma => match c {
-                ',' => self.enter(State::Key, blanks + 1),
-                ')' => self.enter(State::Key, blanks),
-                _ => Progress::Invalid,
+            PythonicState::Comma => match c {
+                ',' => self.enter(PythonicState::Key, blanks + 1),
+                ')' => self.enter(PythonicState::Key, blanks),
+                _ => ReadProgress::Invalid,
             },
-            State::Json(calls) => calls.advance(input, tools, sink),
+            PythonicState::Json(calls) => calls.advance(input, tools, sink),
         }
     }
 
     /// Reads a function's name and its opening parenthesis.
-    fn call(&mut self, text: &str, blanks: usize, sink: &mut PartSink) -> Progress {
+    fn call(&mut self, text: &str, blanks: usize, sink: &mut PartSink) -> ReadProgress {
         let is_name = |c: char| c.is_alphanumeric() || "_.-:".contains(c);
         let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
         match text[end..].chars().next() {
-            None => Progress::More(0),
+            None => ReadProgress::More(0),
             Some('(') if end > 0 => {
                 self.name = text[..end].to_owned();
                 self.position = 0;
                 sink.start_call(&self.name, None);
-                self.enter(State::Key, blanks + end + 1)
+                self.enter(PythonicState::Key, blanks + end + 1)
             }
-            Some(_) => Progress::Invalid,
+            Some(_) => ReadProgress::Invalid,
         }
     }
 
@@ -118,34 +125,34 @@ impl PythonCalls {
         blanks: usize,
         tools: &ToolSchemas,
         sink: &mut PartSink,
-    ) -> Progress {
+    ) -> ReadProgress {
         if text.starts_with(')') {
             sink.end_keys();
             sink.end_call();
-            return self.enter(State::Call, blanks + 1);
+            return self.enter(PythonicState::Call, blanks + 1);
         }
         let is_name = |c: char| c.is_alphanumeric() || c == '_';
         let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
         let after = text[end..].trim_start();
         // `a == b` is no key, but no literal either.
         let (key, length) = match after.chars().next() {
-            None if end > 0 => return Progress::More(0),
+            None if end > 0 => return ReadProgress::More(0),
             Some('=') if end > 0 => (Some(&text[..end]), text.len() - after.len() + 1),
             _ => (tools.argument_at(&self.name, self.position), 0),
         };
         let Some(key) = key else {
-            return Progress::Invalid;
+            return ReadProgress::Invalid;
         };
         self.position += 1;
         sink.key(key);
         let types = tools.types(&self.name, key);
         let argument = Argument::new(types, Dialect::PYTHON);
-        self.enter(State::Value(argument), blanks + length)
+        self.enter(PythonicState::Value(argument), blanks + length)
     }
 
     /// Ends the text inside a list.
     pub fn finish(&mut self, sink: &mut PartSink) {
-        if matches!(self.state, State::Comma | State::Key) {
+        if matches!(self.state, PythonicState::Comma | PythonicState::Key) {
             sink.end_keys();
         }
     }
@@ -180,14 +187,14 @@ impl CallSyntax for PythonicSyntax {
         (self.calls, self.is_tail) = (PythonCalls::new(), false);
     }
 
-    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress {
         if self.is_tail {
             return tail(input, CLOSERS);
         }
         match self.calls.advance(input, tools, sink) {
-            Progress::Done(bytes) => {
+            ReadProgress::Done(bytes) => {
                 self.is_tail = true;
-                Progress::Next(bytes)
+                ReadProgress::Next(bytes)
             }
             progress => progress,
         }

@@ -5,7 +5,7 @@ use crate::chat::parts::PartSink;
 use crate::chat::scan::{self, Found};
 use crate::chat::schema::ToolSchemas;
 use crate::chat::tagged::CallSyntax;
-use crate::chat::value::Progress;
+use crate::chat::value::ReadProgress;
 
 /// `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME` and a JSON code block: DeepSeek V3 and R1.
 /// `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}`: DeepSeek V3.1.
@@ -41,7 +41,7 @@ pub(in crate::chat) struct SectionMarkers {
 }
 
 #[derive(Debug)]
-enum State {
+enum SectionsState {
     /// Between calls.
     Lead,
     /// Before the separator.
@@ -55,7 +55,7 @@ enum State {
 #[derive(Debug)]
 pub(in crate::chat) struct SectionSyntax {
     markers: SectionMarkers,
-    state: State,
+    state: SectionsState,
     header: String,
 }
 
@@ -63,25 +63,25 @@ impl SectionSyntax {
     pub fn new(markers: SectionMarkers) -> Self {
         Self {
             markers,
-            state: State::Lead,
+            state: SectionsState::Lead,
             header: String::new(),
         }
     }
 
-    fn enter(&mut self, state: State, bytes: usize) -> Progress {
+    fn enter(&mut self, state: SectionsState, bytes: usize) -> ReadProgress {
         self.state = state;
-        Progress::Next(bytes)
+        ReadProgress::Next(bytes)
     }
 
-    fn start(&mut self, name: &str, sink: &mut PartSink, bytes: usize) -> Progress {
+    fn start(&mut self, name: &str, sink: &mut PartSink, bytes: usize) -> ReadProgress {
         if name.is_empty() {
-            return Progress::Invalid;
+            return ReadProgress::Invalid;
         }
         sink.start_call(name, None);
-        self.enter(State::Arguments(JsonArguments::new()), bytes)
+        self.enter(SectionsState::Arguments(JsonArguments::new()), bytes)
     }
 
-    fn after_separator(&mut self, input: &str, sink: &mut PartSink) -> Progress {
+    fn after_separator(&mut self, input: &str, sink: &mut PartSink) -> ReadProgress {
         let blanks = scan::blanks(input);
         let text = &input[blanks..];
         let header = std::mem::take(&mut self.header);
@@ -89,10 +89,10 @@ impl SectionSyntax {
             let name = header.strip_prefix("functions.").unwrap_or(&header);
             let name = name.rsplit_once(':').map_or(name, |(name, _)| name);
             if name.is_empty() {
-                return Progress::Invalid;
+                return ReadProgress::Invalid;
             }
             sink.start_call(name, Some(&header));
-            return self.enter(State::Arguments(JsonArguments::new()), 0);
+            return self.enter(SectionsState::Arguments(JsonArguments::new()), 0);
         }
         if text.starts_with('{') {
             return self.start(&header, sink, blanks);
@@ -113,10 +113,10 @@ impl SectionSyntax {
                 _ => {}
             }
         } else if matches!(line, Found::At { .. }) {
-            return Progress::Invalid;
+            return ReadProgress::Invalid;
         }
         self.header = header;
-        Progress::More(0)
+        ReadProgress::More(0)
     }
 }
 
@@ -135,12 +135,12 @@ impl CallSyntax for SectionSyntax {
 
     fn open(&mut self, opener: &str) {
         self.state = match opener == self.markers.begin {
-            true => State::Header,
-            false => State::Lead,
+            true => SectionsState::Header,
+            false => SectionsState::Lead,
         };
     }
 
-    fn advance(&mut self, input: &str, _tools: &ToolSchemas, sink: &mut PartSink) -> Progress {
+    fn advance(&mut self, input: &str, _tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress {
         let SectionMarkers {
             begin,
             separator,
@@ -148,37 +148,37 @@ impl CallSyntax for SectionSyntax {
             ..
         } = self.markers;
         match &mut self.state {
-            State::Lead => {
+            SectionsState::Lead => {
                 let blanks = scan::blanks(input);
                 let text = &input[blanks..];
                 let close = self.markers.closers[0];
                 match (scan::starts(text, begin), scan::starts(text, close)) {
-                    (Some(true), _) => self.enter(State::Header, blanks + begin.len()),
-                    (_, Some(true)) => Progress::Done(blanks + close.len()),
-                    (None, _) | (_, None) => Progress::More(0),
-                    _ if sink.calls() > 0 => Progress::Done(0),
-                    _ => Progress::Invalid,
+                    (Some(true), _) => self.enter(SectionsState::Header, blanks + begin.len()),
+                    (_, Some(true)) => ReadProgress::Done(blanks + close.len()),
+                    (None, _) | (_, None) => ReadProgress::More(0),
+                    _ if sink.calls() > 0 => ReadProgress::Done(0),
+                    _ => ReadProgress::Invalid,
                 }
             }
-            State::Header => match scan::find(input, &[separator, end]) {
+            SectionsState::Header => match scan::find(input, &[separator, end]) {
                 Found::At { start, index: 0 } => {
                     self.header = input[..start].trim().to_owned();
-                    self.enter(State::AfterSeparator, start + separator.len())
+                    self.enter(SectionsState::AfterSeparator, start + separator.len())
                 }
-                Found::At { .. } => Progress::Invalid,
-                Found::Nothing { .. } => Progress::More(0),
+                Found::At { .. } => ReadProgress::Invalid,
+                Found::Nothing { .. } => ReadProgress::More(0),
             },
-            State::AfterSeparator => self.after_separator(input, sink),
-            State::Arguments(arguments) => {
+            SectionsState::AfterSeparator => self.after_separator(input, sink),
+            SectionsState::Arguments(arguments) => {
                 let ends = [end, self.markers.closers[0]];
                 match arguments.advance(input, &ends, sink) {
-                    Progress::Done(bytes) => {
+                    ReadProgress::Done(bytes) => {
                         sink.end_call();
                         let skipped = match input[bytes..].starts_with(end) {
                             true => end.len(),
                             false => 0,
                         };
-                        self.enter(State::Lead, bytes + skipped)
+                        self.enter(SectionsState::Lead, bytes + skipped)
                     }
                     progress => progress,
                 }
@@ -187,7 +187,7 @@ impl CallSyntax for SectionSyntax {
     }
 
     fn finish(&mut self, rest: &str, sink: &mut PartSink) {
-        if let State::Arguments(arguments) = &mut self.state {
+        if let SectionsState::Arguments(arguments) = &mut self.state {
             arguments.finish(rest, sink);
         }
     }

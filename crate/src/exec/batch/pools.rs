@@ -14,7 +14,7 @@ use std::rc::Rc;
 const FIRST_PAGES: usize = 8;
 
 /// A plane of a state in its pool.
-struct Plane {
+struct PoolPlane {
     slot: Slot,
     name: &'static str,
     /// Bytes of a page, or of a sequence's slot.
@@ -25,7 +25,7 @@ struct Plane {
 
 /// The states of a batch's sequences.
 pub struct StatePools {
-    planes: Vec<Plane>,
+    planes: Vec<PoolPlane>,
     /// Capacity in pages.
     pages: usize,
     /// Capacity in slots of states without pages.
@@ -47,7 +47,7 @@ impl StatePools {
         let plane = |index: usize, state: &StatePlan, plane: usize, bytes: u64| {
             let paged = matches!(state.spec, StateSpec::Kv { .. }) && !state.ring;
             let position = bytes / state.positions.max(1) as u64;
-            Plane {
+            PoolPlane {
                 slot: Slot::State(StateId(index), plane as u8),
                 name: state.spec.name(),
                 unit: if paged {
@@ -89,7 +89,7 @@ impl StatePools {
         scratch + pools.sum::<u64>()
     }
 
-    fn units(&self, plane: &Plane) -> usize {
+    fn units(&self, plane: &PoolPlane) -> usize {
         if plane.paged { self.pages } else { self.slots }
     }
 

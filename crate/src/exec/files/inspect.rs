@@ -28,7 +28,7 @@ pub struct WeightReport {
     pub bytes: u64,
 }
 
-/// The result of [`Files::inspect`].
+/// The result of [`ModelFiles::inspect`].
 #[derive(Debug)]
 pub struct Inspection {
     /// `architectures[0]` and the model type.

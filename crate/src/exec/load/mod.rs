@@ -29,7 +29,7 @@ pub fn float_of(dtype: Dtype) -> Option<Float> {
 }
 
 /// A request to load weights.
-pub struct LoadRequest<'a> {
+pub struct WeightLoadRequest<'a> {
     /// The device.
     pub gpu: &'a Gpu,
     /// The graph that needs the weights.
@@ -65,7 +65,7 @@ pub struct LoadOutput {
 /// Errors of the checkpoint, of `tune`, `plan` and `meanwhile`, of the source or the device.
 #[inline(never)]
 pub fn load_compiled<'a>(
-    wanted: LoadRequest<'a>,
+    wanted: WeightLoadRequest<'a>,
     tune: LocalBoxFuture<'a, Result<()>>,
     plan: &'a dyn Fn() -> Result<KeyedPlans>,
     meanwhile: LocalBoxFuture<'a, Result<()>>,
@@ -75,12 +75,12 @@ pub fn load_compiled<'a>(
 }
 
 async fn load_and_compile(
-    wanted: LoadRequest<'_>,
+    wanted: WeightLoadRequest<'_>,
     tune: LocalBoxFuture<'_, Result<()>>,
     plan: &dyn Fn() -> Result<KeyedPlans>,
     meanwhile: LocalBoxFuture<'_, Result<()>>,
 ) -> Result<LoadOutput> {
-    let LoadRequest {
+    let WeightLoadRequest {
         gpu,
         graph,
         plans,
@@ -165,8 +165,8 @@ fn load_boxed<'a>(
 ///
 /// # Errors
 /// Errors of the checkpoint, the source or the device.
-pub async fn load_weights(wanted: LoadRequest<'_>) -> Result<Buffers> {
-    let LoadRequest {
+pub async fn load_weights(wanted: WeightLoadRequest<'_>) -> Result<Buffers> {
+    let WeightLoadRequest {
         gpu,
         graph,
         plans,
@@ -188,7 +188,7 @@ pub async fn load_weights(wanted: LoadRequest<'_>) -> Result<Buffers> {
 /// # Errors
 /// Errors of the source or the device.
 pub async fn load_rows(
-    wanted: LoadRequest<'_>,
+    wanted: WeightLoadRequest<'_>,
     buffers: Buffers,
     rows: &[(WeightId, usize, WeightSource)],
     makers: &mut TranscodePipelines,

@@ -3,7 +3,7 @@
 
 use super::{Model, OverlaySteps};
 use crate::exec::decoder_steps::DecoderSteps;
-use crate::exec::load::{LoadRequest, load_weights};
+use crate::exec::load::{WeightLoadRequest, load_weights};
 use crate::exec::planned_graph::fuse_with_layouts;
 use crate::exec::program_key::OverlayId;
 use crate::exec::weight_store::WeightStore;
@@ -91,7 +91,7 @@ impl Model {
             })
             .map(|(id, plan)| (*id, plan.clone()))
             .collect();
-        let wanted = LoadRequest {
+        let wanted = WeightLoadRequest {
             gpu: &self.gpu,
             graph: &planned.graph,
             plans: &added,

@@ -2,7 +2,7 @@
 
 use super::Model;
 use crate::exec::files::ModelFiles;
-use crate::exec::load::{LoadRequest, load_weights};
+use crate::exec::load::{WeightLoadRequest, load_weights};
 use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::Source;
 use crate::ir::WeightId;
@@ -33,7 +33,7 @@ impl Model {
             let graph = self.graph();
             let stored = &files.weights;
 
-            let wanted = LoadRequest {
+            let wanted = WeightLoadRequest {
                 gpu,
                 graph,
                 plans: &plans,

@@ -31,7 +31,7 @@ impl Session {
     /// been reused. Fused ops yield one value; disable fusions to see all.
     ///
     /// # Errors
-    /// As [`Self::every_row`].
+    /// As [`Self::all_rows`].
     pub async fn trace(&mut self, ids: &[u32]) -> Result<Vec<TracedValue>> {
         let graph = fuse::all_rows(self.model.planned(self.overlay).graph.clone());
         let mut out = Vec::new();
@@ -68,7 +68,7 @@ impl Session {
     /// sequence is `ids`.
     ///
     /// # Errors
-    /// As [`Self::every_row`].
+    /// As [`Self::all_rows`].
     pub async fn cross_attention_queries(
         &mut self,
         ids: &[u32],

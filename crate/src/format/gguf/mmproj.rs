@@ -1,6 +1,6 @@
 //! Reads mmproj files (`mmproj-*.gguf`), the vision encoders of GGUF models. Converts llama.cpp's
 //! `clip.*` metadata and `v.*`, `mm.*` tensors to the original's config.json, image processor and
-//! weights. Family-specific facts are data from the caller ([`Projector`]).
+//! weights. Family-specific facts are data from the caller ([`MmprojSpec`]).
 
 use super::{Gguf, MetadataValue as Meta, weight_source};
 use crate::format::Weights;

@@ -1,5 +1,5 @@
 //! Maps GGUF tensor names to those of the original checkpoints and undoes what the conversion did
-//! to the tensors. Family-specific facts are data from the caller ([`Architecture`]).
+//! to the tensors. Family-specific facts are data from the caller ([`GgufSpec`]).
 
 use super::{Gguf, GgufTensor, weight_source};
 use crate::format::Weights;

@@ -64,7 +64,7 @@ pub struct HttpSource<T: Transport, S: KeyValueStore> {
     writes: PendingWrites<PartWriteResult<T>>,
     /// Whether parts were written since the last check.
     parts_written: Cell<bool>,
-    /// Whether [`Self::settle`] finalizes the last file of a load.
+    /// Whether [`Self::flush`] finalizes the last file of a load.
     defer_finalize: Cell<bool>,
     /// Completely read files that are not yet finalized.
     unfinalized: RefCell<Vec<String>>,

@@ -29,7 +29,7 @@ impl<B: Clone> Matmul<B> {
     }
 
     /// Returns the fastest launches for up to `rows` rows of x, and the bytes that `parts` needs.
-    /// With x in 8 bits ([`Self::quantizes_rows`]), `quantized` holds it.
+    /// With x in 8 bits ([`Self::quantized_rows`]), `quantized` holds it.
     pub fn prefill(
         &self,
         caps: &Caps,
@@ -59,7 +59,7 @@ impl<B: Clone> Matmul<B> {
     }
 
     /// Returns the launches for all rows of the step: the matmul, then the reduction and epilogue
-    /// of its [`Self::matrix_bytes`] of partials.
+    /// of its [`Self::partials_bytes`] of partials.
     pub fn gemm_subgroup_matrix(&self, state: B, parts: B, choice: MatrixTiling) -> [Launch<B>; 2] {
         let MatrixTiling {
             tile,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::ast::{BinaryOp, CompareOp};
 use super::format;
-use super::meter::{Buffer, Meter, Outcome, fault};
+use super::meter::{Meter, MeteredText, Outcome, fault};
 use super::value::{ListBuffer, Value};
 
 /// Applies an operator.
@@ -17,7 +17,7 @@ pub(super) fn apply(meter: &Rc<Meter>, op: BinaryOp, a: &Value, b: &Value) -> Ou
     }
     match (op, a, b) {
         (BinaryOp::Add, Value::Str(x), Value::Str(y)) => {
-            let mut out = Buffer::new(meter);
+            let mut out = MeteredText::new(meter);
             out.push_str(x)?;
             out.push_str(y)?;
             Ok(Value::Str(Rc::new(out.finish()?)))
@@ -51,7 +51,7 @@ fn repeat(meter: &Rc<Meter>, value: &Value, count: i64) -> Outcome<Value> {
     let count = usize::try_from(count).unwrap_or(0);
     match value {
         Value::Str(text) => {
-            let mut out = Buffer::new(meter);
+            let mut out = MeteredText::new(meter);
             for _ in 0..if text.is_empty() { 0 } else { count } {
                 meter.work(1)?;
                 out.push_str(text)?;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::super::local_time::LocalTime;
 use super::args::Args;
 use super::ast::{CallArgs, Const, Expr, ForLoop, MacroDef, PostfixOp, Stmt, Target, Template};
-use super::meter::{Buffer, Fault, Hold, Meter, Outcome, fault};
+use super::meter::{Fault, Hold, Meter, MeteredText, Outcome, fault};
 use super::runtime::Runtime;
 use super::value::{Dict, Function, ListBuffer, LoopState, Value};
 use super::{binary, filters, functions, methods, subscript};
@@ -91,7 +91,7 @@ pub(super) fn render(
         variables: RefCell::default(),
         parent: None,
     });
-    let mut out = Buffer::new(meter);
+    let mut out = MeteredText::new(meter);
     match interpreter.run(&template.body, &scope, &mut out) {
         Ok(_) => Ok(out.into_string()),
         Err(fault) => Err((fault, interpreter.line)),
@@ -113,7 +113,12 @@ impl<'t> Interpreter<'t> {
         self.frames -= 1;
     }
 
-    fn run(&mut self, body: &'t [Stmt], scope: &Rc<Scope<'t>>, out: &mut Buffer) -> Outcome<Flow> {
+    fn run(
+        &mut self,
+        body: &'t [Stmt],
+        scope: &Rc<Scope<'t>>,
+        out: &mut MeteredText,
+    ) -> Outcome<Flow> {
         for statement in body {
             self.enter()?;
             let flow = self.statement(statement, scope, out)?;
@@ -129,7 +134,7 @@ impl<'t> Interpreter<'t> {
         &mut self,
         statement: &'t Stmt,
         scope: &Rc<Scope<'t>>,
-        out: &mut Buffer,
+        out: &mut MeteredText,
     ) -> Outcome<Flow> {
         match statement {
             Stmt::Data(text) => out.push_str(text)?,
@@ -193,7 +198,7 @@ impl<'t> Interpreter<'t> {
         branches: &'t [(u32, Expr, Vec<Stmt>)],
         otherwise: &'t [Stmt],
         scope: &Rc<Scope<'t>>,
-        out: &mut Buffer,
+        out: &mut MeteredText,
     ) -> Outcome<Flow> {
         for (line, condition, body) in branches {
             self.line = *line;
@@ -211,7 +216,7 @@ impl<'t> Interpreter<'t> {
         items: &Value,
         level: usize,
         scope: &Rc<Scope<'t>>,
-        out: &mut Buffer,
+        out: &mut MeteredText,
     ) -> Outcome<()> {
         let mut items = items.iterate(&self.meter)?;
         if let Some(condition) = &each.condition {
@@ -259,7 +264,7 @@ impl<'t> Interpreter<'t> {
         };
         let each = *each;
         let scope = Rc::clone(scope);
-        let mut out = Buffer::new(&self.meter);
+        let mut out = MeteredText::new(&self.meter);
         self.run_for(each, items, level + 1, &scope, &mut out)?;
         Ok(Value::Str(Rc::new(out.finish()?)))
     }
@@ -271,7 +276,7 @@ impl<'t> Interpreter<'t> {
         filters: &'t [PostfixOp],
         scope: &Rc<Scope<'t>>,
     ) -> Outcome<Value> {
-        let mut out = Buffer::new(&self.meter);
+        let mut out = MeteredText::new(&self.meter);
         self.run(body, &Scope::inside(scope), &mut out)?;
         let mut value = Value::Str(Rc::new(out.finish()?));
         for filter in filters {
@@ -381,7 +386,7 @@ impl<'t> Interpreter<'t> {
             scope.set("kwargs", Value::Dict(Dict::new(&meter, entries)?));
         }
         let line = self.line;
-        let mut out = Buffer::new(&self.meter);
+        let mut out = MeteredText::new(&self.meter);
         self.run(&def.body, &scope, &mut out)?;
         self.line = line;
         Ok(Value::Str(Rc::new(out.finish()?)))
@@ -504,7 +509,7 @@ impl<'t> Interpreter<'t> {
                 Ok(value)
             }
             Expr::Concat(parts) => {
-                let mut out = Buffer::new(&self.meter);
+                let mut out = MeteredText::new(&self.meter);
                 for part in parts {
                     self.eval(part, scope)?.print(&mut out)?;
                 }

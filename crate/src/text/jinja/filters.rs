@@ -9,7 +9,7 @@ use super::binary;
 use super::format;
 use super::functions;
 use super::lexer::is_space;
-use super::meter::{Buffer, Fault, Outcome, fault};
+use super::meter::{Fault, MeteredText, Outcome, fault};
 use super::methods::{self, change_case, pair, replace, splitlines};
 use super::runtime::Runtime;
 use super::subscript;
@@ -71,7 +71,7 @@ fn text_of(run: &dyn Runtime, value: &Value) -> Outcome<Str> {
     if let Value::Str(text) = value {
         return Ok(Rc::clone(text));
     }
-    let mut out = Buffer::new(run.meter());
+    let mut out = MeteredText::new(run.meter());
     value.print(&mut out)?;
     Ok(Rc::new(out.finish()?))
 }
@@ -122,7 +122,7 @@ fn text_filter(run: &mut dyn Runtime, name: &str, value: &Value, mut args: Args)
             Ok(Value::Int(count as i64))
         }
         "escape" | "e" | "forceescape" => {
-            let mut out = Buffer::new(&meter);
+            let mut out = MeteredText::new(&meter);
             for c in text.chars() {
                 match c {
                     '&' => out.push_str("&amp;")?,
@@ -136,7 +136,7 @@ fn text_filter(run: &mut dyn Runtime, name: &str, value: &Value, mut args: Args)
             Ok(Value::Str(Rc::new(out.finish()?)))
         }
         "urlencode" => {
-            let mut out = Buffer::new(&meter);
+            let mut out = MeteredText::new(&meter);
             for byte in text.bytes() {
                 match byte {
                     b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
@@ -148,12 +148,12 @@ fn text_filter(run: &mut dyn Runtime, name: &str, value: &Value, mut args: Args)
             Ok(Value::Str(Rc::new(out.finish()?)))
         }
         "pprint" => {
-            let mut out = Buffer::new(&meter);
+            let mut out = MeteredText::new(&meter);
             value.print_repr(&mut out)?;
             Ok(Value::Str(Rc::new(out.finish()?)))
         }
         "title" => {
-            let mut out = Buffer::new(&meter);
+            let mut out = MeteredText::new(&meter);
             let mut starts = true;
             for c in text.chars() {
                 match starts {
@@ -178,7 +178,7 @@ fn indent(run: &dyn Runtime, text: &str, mut args: Args) -> Outcome<Value> {
             if width > MAX_FORMAT_WIDTH {
                 return fault(format!("an indent is above {MAX_FORMAT_WIDTH}"));
             }
-            let mut out = Buffer::new(run.meter());
+            let mut out = MeteredText::new(run.meter());
             out.fill(' ', width)?;
             Rc::new(out.finish()?)
         }
@@ -186,11 +186,11 @@ fn indent(run: &dyn Runtime, text: &str, mut args: Args) -> Outcome<Value> {
     let first = args.flag(1, "first");
     let blank = args.flag(2, "blank");
     args.finish("indent", 3)?;
-    let mut ended = Buffer::new(run.meter());
+    let mut ended = MeteredText::new(run.meter());
     ended.push_str(text)?;
     ended.push('\n')?;
     let lines = splitlines(run.meter(), ended.as_str(), false)?;
-    let mut out = Buffer::new(run.meter());
+    let mut out = MeteredText::new(run.meter());
     for (index, line) in lines.items().iter().enumerate() {
         let line = line.as_str().unwrap_or_default();
         if index > 0 {
@@ -230,7 +230,7 @@ fn truncate(run: &dyn Runtime, text: &str, mut args: Args) -> Outcome<Value> {
     if !kill_words {
         head = head.rsplit_once(' ').map_or(head, |(before, _)| before);
     }
-    let mut out = Buffer::new(run.meter());
+    let mut out = MeteredText::new(run.meter());
     out.push_str(head)?;
     out.push_str(end)?;
     Ok(Value::Str(Rc::new(out.finish()?)))
@@ -436,7 +436,7 @@ fn list_filter(run: &mut dyn Runtime, name: &str, value: &Value, mut args: Args)
                 Some(separator) => Some(text_of(run, separator)?),
                 None => None,
             };
-            let mut out = Buffer::new(&meter);
+            let mut out = MeteredText::new(&meter);
             for (index, item) in items.iter().enumerate() {
                 meter.work(1)?;
                 if let Some(separator) = separator.as_ref().filter(|_| index > 0) {

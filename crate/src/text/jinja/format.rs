@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::args::Args;
-use super::meter::{Buffer, Meter, Outcome, fault};
+use super::meter::{Meter, MeteredText, Outcome, fault};
 use super::value::Value;
 use crate::util::limits::MAX_FORMAT_WIDTH;
 
@@ -42,7 +42,7 @@ fn digits(text: &str) -> (&str, &str) {
 /// `format % values`.
 pub(super) fn percent(meter: &Rc<Meter>, format: &str, values: &Value) -> Outcome<Value> {
     meter.read(format.len())?;
-    let mut out = Buffer::new(meter);
+    let mut out = MeteredText::new(meter);
     let mut rest = format;
     let mut next = 0;
     while let Some(at) = rest.find('%') {
@@ -119,11 +119,16 @@ fn percent_value(
     }
 }
 
-fn percent_one(value: &Value, kind: char, mut spec: FormatSpec, out: &mut Buffer) -> Outcome<()> {
+fn percent_one(
+    value: &Value,
+    kind: char,
+    mut spec: FormatSpec,
+    out: &mut MeteredText,
+) -> Outcome<()> {
     let left = spec.align == Some('<');
     match kind {
         's' | 'r' => {
-            let mut text = Buffer::new(out.meter());
+            let mut text = MeteredText::new(out.meter());
             if kind == 's' {
                 value.print(&mut text)?;
             } else {
@@ -175,7 +180,7 @@ fn cut(text: &str, precision: Option<usize>) -> &str {
 }
 
 /// Appends text with fill characters around it.
-fn pad(text: &str, spec: &FormatSpec, out: &mut Buffer) -> Outcome<()> {
+fn pad(text: &str, spec: &FormatSpec, out: &mut MeteredText) -> Outcome<()> {
     let fill = spec.fill.unwrap_or(' ');
     let missing = spec.width.saturating_sub(text.chars().count());
     let before = match spec.align {
@@ -191,7 +196,7 @@ fn pad(text: &str, spec: &FormatSpec, out: &mut Buffer) -> Outcome<()> {
 /// `template.format(…)`.
 pub(super) fn braces(meter: &Rc<Meter>, template: &str, args: &Args) -> Outcome<Value> {
     meter.read(template.len())?;
-    let mut out = Buffer::new(meter);
+    let mut out = MeteredText::new(meter);
     let mut rest = template;
     let mut next = 0;
     while let Some(at) = rest.find(['{', '}']) {
@@ -234,7 +239,7 @@ pub(super) fn braces(meter: &Rc<Meter>, template: &str, args: &Args) -> Outcome<
         };
         let spec = parse_spec(spec)?;
         if conversion == "r" {
-            let mut text = Buffer::new(meter);
+            let mut text = MeteredText::new(meter);
             value.print_repr(&mut text)?;
             pad(cut(text.as_str(), spec.precision), &spec, &mut out)?;
         } else {
@@ -295,7 +300,7 @@ fn parse_spec(text: &str) -> Outcome<FormatSpec> {
 }
 
 /// Appends a value in its format.
-fn one(value: &Value, spec: &FormatSpec, out: &mut Buffer) -> Outcome<()> {
+fn one(value: &Value, spec: &FormatSpec, out: &mut MeteredText) -> Outcome<()> {
     let kind = spec.kind.unwrap_or('\0');
     let integer = match (kind, value) {
         ('d' | 'x' | 'X' | 'o' | 'b' | 'c', _) => match value.as_int() {
@@ -333,7 +338,7 @@ fn one(value: &Value, spec: &FormatSpec, out: &mut Buffer) -> Outcome<()> {
     if !matches!(kind, '\0' | 's') {
         return wrong_type(kind, value);
     }
-    let mut text = Buffer::new(out.meter());
+    let mut text = MeteredText::new(out.meter());
     value.print(&mut text)?;
     pad(cut(text.as_str(), spec.precision), spec, out)
 }
@@ -392,7 +397,7 @@ fn number(
     prefix: &str,
     digits: &str,
     spec: &FormatSpec,
-    out: &mut Buffer,
+    out: &mut MeteredText,
 ) -> Outcome<()> {
     let sign = match (negative, spec.sign) {
         (true, _) => "-",

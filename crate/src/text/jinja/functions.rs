@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::args::Args;
-use super::meter::{Buffer, Meter, Outcome, fault};
+use super::meter::{Meter, MeteredText, Outcome, fault};
 use super::runtime::Runtime;
 use super::value::print::to_json;
 use super::value::{Dict, Function, ListBuffer, Value};
@@ -28,7 +28,7 @@ pub(super) fn call(run: &mut dyn Runtime, function: Function, mut args: Args) ->
         }
         Function::RaiseException => {
             let message = args.required(0, "message")?;
-            let mut out = Buffer::new(run.meter());
+            let mut out = MeteredText::new(run.meter());
             message.print(&mut out)?;
             fault(out.into_string())
         }

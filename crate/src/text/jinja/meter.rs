@@ -91,7 +91,7 @@ impl Drop for Hold {
 
 /// A text under construction, within the limits.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(super) struct MeteredText {
     text: String,
     hold: Hold,
 }
@@ -99,9 +99,9 @@ pub(super) struct Buffer {
 /// What each text holds besides its bytes.
 const TEXT_OVERHEAD: usize = 64;
 
-impl Buffer {
-    pub fn new(meter: &Rc<Meter>) -> Buffer {
-        Buffer {
+impl MeteredText {
+    pub fn new(meter: &Rc<Meter>) -> MeteredText {
+        MeteredText {
             text: String::new(),
             hold: Hold::new(meter),
         }

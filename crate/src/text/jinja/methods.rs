@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::args::Args;
 use super::format;
 use super::lexer::is_space;
-use super::meter::{Buffer, Meter, Outcome, fault};
+use super::meter::{Meter, MeteredText, Outcome, fault};
 use super::value::{Dict, ListBuffer, Value};
 use crate::util::limits::MAX_FORMAT_WIDTH;
 
@@ -148,7 +148,7 @@ fn list_method(
     Ok(Value::Int(count))
 }
 
-fn finished(out: Buffer) -> Outcome<Value> {
+fn finished(out: MeteredText) -> Outcome<Value> {
     Ok(Value::Str(Rc::new(out.finish()?)))
 }
 
@@ -342,11 +342,11 @@ pub(super) fn replace(meter: &Rc<Meter>, text: &str, mut args: Args) -> Outcome<
     let count = count
         .and_then(|n| usize::try_from(n).ok())
         .unwrap_or(usize::MAX);
-    let mut printed = [Buffer::new(meter), Buffer::new(meter)];
+    let mut printed = [MeteredText::new(meter), MeteredText::new(meter)];
     let [old_text, new_text] = &mut printed;
     old.print(old_text)?;
     new.print(new_text)?;
-    let mut out = Buffer::new(meter);
+    let mut out = MeteredText::new(meter);
     let mut last = 0;
     for (at, found) in text.match_indices(old_text.as_str()).take(count) {
         meter.work(1)?;
@@ -360,7 +360,7 @@ pub(super) fn replace(meter: &Rc<Meter>, text: &str, mut args: Args) -> Outcome<
 
 fn join(meter: &Rc<Meter>, separator: &str, mut args: Args) -> Outcome<Value> {
     let items = args.required(0, "iterable")?.iterate(meter)?;
-    let mut out = Buffer::new(meter);
+    let mut out = MeteredText::new(meter);
     for (index, item) in items.iter().enumerate() {
         meter.work(1)?;
         if index > 0 {
@@ -445,7 +445,7 @@ fn widen(meter: &Rc<Meter>, text: &str, name: &str, mut args: Args) -> Outcome<V
     if width > MAX_FORMAT_WIDTH {
         return fault(format!("a width is above {MAX_FORMAT_WIDTH}"));
     }
-    let mut out = Buffer::new(meter);
+    let mut out = MeteredText::new(meter);
     if name == "expandtabs" {
         let mut column = 0;
         for c in text.chars() {
@@ -521,7 +521,7 @@ fn is_kind(text: &str, name: &str) -> bool {
 /// The methods and filters that change case.
 pub(super) fn change_case(meter: &Rc<Meter>, text: &str, name: &str) -> Outcome<Value> {
     meter.read(text.len())?;
-    let mut out = Buffer::new(meter);
+    let mut out = MeteredText::new(meter);
     match name {
         "upper" => return Value::text(meter, &text.to_uppercase()),
         "lower" | "casefold" => return Value::text(meter, &text.to_lowercase()),

@@ -9,7 +9,7 @@ use super::lexer::{Token, tokens};
 use super::meter::{Fault, Outcome, fault};
 use crate::util::limits::{MAX_TEMPLATE_BYTES, MAX_TEMPLATE_NESTING};
 
-struct Parser {
+struct TemplateParser {
     tokens: Vec<(Token, u32)>,
     at: usize,
     depth: usize,
@@ -33,7 +33,7 @@ pub(super) fn parse(source: &str) -> Result<Template, (Fault, u32)> {
         let kb = MAX_TEMPLATE_BYTES >> 10;
         return Err((Fault(format!("the template is longer than {kb} KB")), 1));
     }
-    let mut parser = Parser {
+    let mut parser = TemplateParser {
         tokens: tokens(source)?,
         at: 0,
         depth: 0,
@@ -45,7 +45,7 @@ pub(super) fn parse(source: &str) -> Result<Template, (Fault, u32)> {
     }
 }
 
-impl Parser {
+impl TemplateParser {
     fn line(&self) -> u32 {
         let at = self.at.min(self.tokens.len().saturating_sub(1));
         self.tokens.get(at).map_or(1, |(_, line)| *line)
@@ -138,7 +138,7 @@ impl Parser {
     }
 
     /// Goes one level deeper for `parse`.
-    fn nested<T>(&mut self, parse: fn(&mut Parser) -> Outcome<T>) -> Outcome<T> {
+    fn nested<T>(&mut self, parse: fn(&mut TemplateParser) -> Outcome<T>) -> Outcome<T> {
         self.deepen()?;
         let parsed = parse(self);
         self.depth -= 1;

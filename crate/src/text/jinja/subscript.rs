@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::meter::{Buffer, Meter, Outcome, fault};
+use super::meter::{Meter, MeteredText, Outcome, fault};
 use super::methods::method_name;
 use super::runtime::Runtime;
 use super::value::{ListBuffer, LoopState, Method, Value};
@@ -86,7 +86,7 @@ pub(super) fn item(run: &dyn Runtime, value: &Value, index: &Value) -> Outcome<V
     if let Value::Str(name) = index {
         return attribute(run, value, name);
     }
-    let mut name = Buffer::new(run.meter());
+    let mut name = MeteredText::new(run.meter());
     match index {
         Value::Int(_) | Value::Bool(_) | Value::None | Value::Float(_) => index.print(&mut name)?,
         other => name.push_str(other.type_name())?,
@@ -172,7 +172,7 @@ pub(super) fn slice(
         Value::Str(text) => {
             meter.read(text.len() * 2)?;
             let (start, step, count) = indices(bounds, text.chars().count())?;
-            let mut out = Buffer::new(meter);
+            let mut out = MeteredText::new(meter);
             if step > 0 {
                 let from = text.chars().skip(usize::try_from(start).unwrap_or(0));
                 let by = usize::try_from(step).unwrap_or(usize::MAX);

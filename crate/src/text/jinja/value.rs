@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use super::meter::{Buffer, Hold, Meter, Outcome, Text, fault};
+use super::meter::{Hold, Meter, MeteredText, Outcome, Text, fault};
 use crate::util::limits::MAX_VALUE_NESTING;
 
 pub(super) type Str = Rc<Text>;
@@ -272,14 +272,14 @@ impl LoopState {
 impl Value {
     /// Creates a string.
     pub fn text(meter: &Rc<Meter>, text: &str) -> Outcome<Value> {
-        let mut buffer = Buffer::new(meter);
+        let mut buffer = MeteredText::new(meter);
         buffer.push_str(text)?;
         Ok(Value::Str(Rc::new(buffer.finish()?)))
     }
 
     /// Creates an undefined value.
     pub fn undefined(meter: &Rc<Meter>, name: &str) -> Outcome<Value> {
-        let mut buffer = Buffer::new(meter);
+        let mut buffer = MeteredText::new(meter);
         let end = name.char_indices().nth(80).map_or(name.len(), |(at, _)| at);
         buffer.push_str(name.get(..end).unwrap_or_default())?;
         Ok(Value::Undefined(Rc::new(buffer.finish()?)))

@@ -46,7 +46,7 @@ impl Tokenizer {
                 Ok(())
             }
             TextPart::Text { text: chunk, start } => {
-                let chunk = Chunk {
+                let chunk = TextChunk {
                     text: chunk,
                     start,
                     budget: &budget,
@@ -63,7 +63,7 @@ impl Tokenizer {
     /// Encodes the text between tokens matched before normalization.
     fn encode_chunk(
         &self,
-        chunk: &Chunk,
+        chunk: &TextChunk,
         honour: SpecialTokenPolicy,
         scratch: &mut EncodeScratch,
         out: &mut Vec<u32>,
@@ -82,7 +82,7 @@ impl Tokenizer {
                 Ok(())
             }
             TextPart::Text { text, start: at } => {
-                let part = Chunk {
+                let part = TextChunk {
                     text,
                     start: start + at,
                     budget: chunk.budget,
@@ -129,7 +129,7 @@ impl Tokenizer {
     /// Encodes text without added tokens.
     fn encode_plain(
         &self,
-        part: &Chunk,
+        part: &TextChunk,
         honour: SpecialTokenPolicy,
         scratch: &mut EncodeScratch,
         out: &mut Vec<u32>,
@@ -232,7 +232,7 @@ impl Tokenizer {
 }
 
 /// Text between added tokens, its offset, and what may be spent on it.
-struct Chunk<'a> {
+struct TextChunk<'a> {
     text: &'a str,
     start: usize,
     budget: &'a EncodeBudget,

@@ -1,16 +1,16 @@
 //! Expressions, from the weakest operator to the strongest.
 
-use super::Parser;
+use super::TemplateParser;
 use crate::text::jinja::ast::{BinaryOp, CallArgs, CompareOp, Const, Expr, PostfixOp};
 use crate::text::jinja::lexer::Token;
 use crate::text::jinja::meter::{Fault, Outcome, fault};
 
-impl Parser {
+impl TemplateParser {
     /// Parses an expression, or several with commas, which are a tuple.
     pub(super) fn tuple(&mut self, conditional: bool) -> Outcome<Expr> {
-        let parse = |parser: &mut Parser| match conditional {
+        let parse = |parser: &mut TemplateParser| match conditional {
             true => parser.expression(),
-            false => parser.nested(Parser::or),
+            false => parser.nested(TemplateParser::or),
         };
         let first = parse(self)?;
         if !self.is_op(",") {
@@ -30,7 +30,7 @@ impl Parser {
     }
 
     pub(super) fn expression(&mut self) -> Outcome<Expr> {
-        self.nested(Parser::conditional)
+        self.nested(TemplateParser::conditional)
     }
 
     fn conditional(&mut self) -> Outcome<Expr> {
@@ -72,7 +72,7 @@ impl Parser {
 
     fn not(&mut self) -> Outcome<Expr> {
         if self.eat_word("not") {
-            return Ok(Expr::Not(Box::new(self.nested(Parser::not)?)));
+            return Ok(Expr::Not(Box::new(self.nested(TemplateParser::not)?)));
         }
         self.compare()
     }

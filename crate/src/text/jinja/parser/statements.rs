@@ -1,11 +1,11 @@
 //! The statements of a template, and the targets of their assignments.
 
-use super::Parser;
+use super::TemplateParser;
 use crate::text::jinja::ast::{Expr, ForLoop, MacroDef, PostfixOp, Stmt, Target};
 use crate::text::jinja::lexer::Token;
 use crate::text::jinja::meter::{Outcome, fault};
 
-impl Parser {
+impl TemplateParser {
     /// Parses statements up to one of these words, and passes it and returns it.
     pub(super) fn body(&mut self, ends: &[&str]) -> Outcome<(Vec<Stmt>, String)> {
         let mut out = Vec::new();
@@ -283,7 +283,7 @@ impl Parser {
 
     fn target(&mut self) -> Outcome<Target> {
         if self.eat_op("(") {
-            let inner = self.nested(Parser::targets)?;
+            let inner = self.nested(TemplateParser::targets)?;
             self.expect_op(")")?;
             return Ok(inner);
         }

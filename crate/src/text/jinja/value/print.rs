@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::{Dict, Value};
 use crate::text::jinja::args::Args;
-use crate::text::jinja::meter::{Buffer, Meter, Outcome, fault};
+use crate::text::jinja::meter::{Meter, MeteredText, Outcome, fault};
 use crate::util::limits::MAX_FORMAT_WIDTH;
 use crate::util::sort::sort_by;
 
@@ -34,7 +34,7 @@ pub(in crate::text::jinja) fn float_text(value: f64) -> String {
 
 impl Value {
     /// Appends `str(value)`.
-    pub fn print(&self, out: &mut Buffer) -> Outcome<()> {
+    pub fn print(&self, out: &mut MeteredText) -> Outcome<()> {
         match self {
             Value::Undefined(_) => Ok(()),
             Value::Str(text) => out.push_str(text),
@@ -43,7 +43,7 @@ impl Value {
     }
 
     /// Appends `repr(value)`.
-    pub fn print_repr(&self, out: &mut Buffer) -> Outcome<()> {
+    pub fn print_repr(&self, out: &mut MeteredText) -> Outcome<()> {
         out.meter().work(1)?;
         match self {
             Value::Undefined(_) => out.push_str("Undefined"),
@@ -73,7 +73,7 @@ impl Value {
     }
 }
 
-fn print_items(items: &[Value], out: &mut Buffer) -> Outcome<()> {
+fn print_items(items: &[Value], out: &mut MeteredText) -> Outcome<()> {
     for (index, item) in items.iter().enumerate() {
         if index > 0 {
             out.push_str(", ")?;
@@ -83,7 +83,7 @@ fn print_items(items: &[Value], out: &mut Buffer) -> Outcome<()> {
     Ok(())
 }
 
-fn print_dict(dict: &Dict, out: &mut Buffer) -> Outcome<()> {
+fn print_dict(dict: &Dict, out: &mut MeteredText) -> Outcome<()> {
     out.push('{')?;
     for (index, (key, value)) in dict.entries().iter().enumerate() {
         if index > 0 {
@@ -96,7 +96,7 @@ fn print_dict(dict: &Dict, out: &mut Buffer) -> Outcome<()> {
     out.push('}')
 }
 
-fn print_quoted(text: &str, out: &mut Buffer) -> Outcome<()> {
+fn print_quoted(text: &str, out: &mut MeteredText) -> Outcome<()> {
     out.meter().read(text.len())?;
     let quote = if text.contains('\'') && !text.contains('"') {
         '"'
@@ -133,7 +133,7 @@ struct JsonFormat {
 
 impl JsonFormat {
     /// Appends the JSON of a value, nested this deep.
-    fn write(&self, value: &Value, depth: usize, out: &mut Buffer) -> Outcome<()> {
+    fn write(&self, value: &Value, depth: usize, out: &mut MeteredText) -> Outcome<()> {
         out.meter().work(1)?;
         match value {
             Value::None => out.push_str("null"),
@@ -158,7 +158,7 @@ impl JsonFormat {
         }
     }
 
-    fn write_dict(&self, dict: &Rc<Dict>, depth: usize, out: &mut Buffer) -> Outcome<()> {
+    fn write_dict(&self, dict: &Rc<Dict>, depth: usize, out: &mut MeteredText) -> Outcome<()> {
         let mut entries: Vec<&(Value, Value)> = dict.entries().iter().collect();
         if self.sort {
             let all_text = entries.iter().all(|(key, _)| key.as_str().is_some());
@@ -192,21 +192,27 @@ impl JsonFormat {
     }
 
     /// Begins the item of this index.
-    fn separate(&self, index: usize, depth: usize, out: &mut Buffer) -> Outcome<()> {
+    fn separate(&self, index: usize, depth: usize, out: &mut MeteredText) -> Outcome<()> {
         if index > 0 {
             out.push_str(&self.separators.0)?;
         }
         self.line(depth, out)
     }
 
-    fn close(&self, filled: bool, bracket: char, depth: usize, out: &mut Buffer) -> Outcome<()> {
+    fn close(
+        &self,
+        filled: bool,
+        bracket: char,
+        depth: usize,
+        out: &mut MeteredText,
+    ) -> Outcome<()> {
         if filled {
             self.line(depth, out)?;
         }
         out.push(bracket)
     }
 
-    fn line(&self, depth: usize, out: &mut Buffer) -> Outcome<()> {
+    fn line(&self, depth: usize, out: &mut MeteredText) -> Outcome<()> {
         let Some(indent) = &self.indent else {
             return Ok(());
         };
@@ -214,7 +220,7 @@ impl JsonFormat {
         (0..depth).try_for_each(|_| out.push_str(indent))
     }
 
-    fn write_string(&self, text: &str, out: &mut Buffer) -> Outcome<()> {
+    fn write_string(&self, text: &str, out: &mut MeteredText) -> Outcome<()> {
         out.meter().read(text.len())?;
         out.push('"')?;
         for c in text.chars() {
@@ -276,7 +282,7 @@ pub(in crate::text::jinja) fn to_json(
         indent,
         separators,
     };
-    let mut out = Buffer::new(meter);
+    let mut out = MeteredText::new(meter);
     json.write(value, 0, &mut out)?;
     Ok(Value::Str(Rc::new(out.finish()?)))
 }
