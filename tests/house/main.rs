@@ -1,9 +1,10 @@
 //! Rules that no compiler checks: layers of crate/src, no import cycles between files, the
-//! TypeScript facade's agreement with Rust, links of doc comments, and the
+//! TypeScript facade's agreement with Rust, the list of the Rust API, links of doc comments, and the
 //! words of comments and messages. Reads sources as text.
 
 mod contract;
 mod links;
+mod rust_api;
 mod schema;
 mod sources;
 mod words;

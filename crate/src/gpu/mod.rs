@@ -20,6 +20,14 @@ use std::collections::HashMap;
 use crate::device::registry::Shader;
 use crate::{Error, Result};
 
+/// Opens the machine's GPU, or the browser's.
+///
+/// # Errors
+/// `NoWebGpu` if there is none.
+pub async fn open_gpu(options: &DeviceOptions) -> Result<Gpu> {
+    Gpu::open(options).await
+}
+
 /// Builds `OutOfMemory` for an allocation of `needed` bytes.
 fn out_of_memory(what: impl Into<String>, needed: u64, limit: u64) -> Error {
     let hint =
