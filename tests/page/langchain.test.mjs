@@ -9,7 +9,7 @@ import { openPackage } from "./support/engine.mjs";
 import { PACKAGE, ROOT, STORIES } from "./support/paths.mjs";
 import { collect, storyFiles, TEMPLATE } from "./support/story-files.mjs";
 
-const options = { timeout: 400_000 };
+const options = { timeout: 600_000 };
 let site, page, folder;
 
 before(async () => {
@@ -37,6 +37,8 @@ before(async () => {
       loads++;
       return jerboa.loadModel(await storyFiles(template), { tune: "off" });
     };
+    /** The id of a text's last token. */
+    window.lastToken = async (text) => (await (await new ChatJerboa({ model: source }).loader.load()).tokenize(text, { parseSpecial: true })).at(-1);
     window.Person = z.object({ name: z.enum(["Tom", "Lily"]), age: z.int().min(1).max(9) });
     window.weather = tool(async ({ city }) => `${city}: 7 degrees`, { name: "weather", description: "The weather", schema: z.object({ city: z.enum(["Oslo", "Bergen"]) }) });
   }, TEMPLATE);
@@ -95,6 +97,54 @@ test("tools: a forced call, and the conversation with its result", options, asyn
   assert.deepEqual(found.result, [`${found.calls[0].args.city}: 7 degrees`, true]);
   assert.ok(found.rendered.includes("<tool_call>weather</tool_call>") && found.rendered.includes("7 degrees"));
   assert.equal(found.tokens.output_tokens, 4);
+});
+
+test("structured output by each method, whole and streamed", options, async () => {
+  const found = await page.evaluate(async () => {
+    const settings = { model: source, maxTokens: 80, temperature: 0 };
+    const Pet = z.object({ kind: z.enum(["cat", "dog"]), tame: z.boolean() });
+    const last = async (runnable) => (await collect(await runnable.stream("A pet."))).at(-1);
+    const both = async (runnable) => [await runnable.invoke("A pet."), await last(runnable)];
+    const bySchema = new ChatJerboa(settings).withStructuredOutput(Pet, { method: "jsonSchema" });
+    const byCall = new ChatJerboa(settings).withStructuredOutput(Pet, { method: "functionCalling", name: "pet" });
+    // Any object may be of any length: the bias makes it end after one member.
+    const short = new ChatJerboa({ ...settings, request: { logit_bias: { [await lastToken('}"')]: 100, [await lastToken('"}')]: 90 } } });
+    const byMode = short.withStructuredOutput(z.record(z.string(), z.string()), { method: "jsonMode" });
+    const raw = await short.withStructuredOutput({ type: "object" }, { method: "jsonMode", includeRaw: true }).invoke("A pet.");
+    return { pets: [...(await both(bySchema)), ...(await both(byCall))], modes: await both(byMode), raw: [raw.raw.text, raw.parsed, raw.raw.response_metadata.finish_reason] };
+  });
+  for (const pet of found.pets) assert.ok(["cat", "dog"].includes(pet.kind) && typeof pet.tame === "boolean" && Object.keys(pet).length === 2, JSON.stringify(found.pets));
+  assert.deepEqual(found.pets[1], found.pets[0]);
+  assert.deepEqual(found.pets[3], found.pets[2]);
+  const [text, parsed, reason] = found.raw;
+  assert.equal(reason, "stop");
+  assert.deepEqual(JSON.parse(text), parsed);
+  assert.equal(Object.keys(parsed).length, 1);
+  for (const mode of found.modes) assert.deepEqual(mode, parsed);
+});
+
+test("bindTools: \"any\" calls the only tool or one of several", options, async () => {
+  const found = await page.evaluate(async () => {
+    const tell = tool(async ({ mood }) => mood, { name: "tell", description: "A mood", schema: z.object({ mood: z.enum(["glad", "sad"]) }) });
+    // Several calls may follow each other: the bias ends the answer after the first.
+    const chat = new ChatJerboa({ model: source, maxTokens: 80, temperature: 0, request: { logit_bias: { [await lastToken("</s>")]: 100 } } });
+    const run = async (tools) => {
+      const bound = chat.bindTools(tools, { tool_choice: "any" });
+      const streamed = (await collect(await bound.stream("A cat."))).reduce((a, b) => a.concat(b));
+      return [await bound.invoke("A cat."), streamed].map(({ tool_calls: calls, response_metadata: { finish_reason: reason }, text }) => ({ calls: calls.map(({ name, args, id }) => [name, args, Boolean(id)]), reason, text }));
+    };
+    const free = await Promise.all(["auto", "none"].map((tool_choice) => chat.bindTools([weather, tell], { tool_choice }).invoke("A cat.")));
+    return { one: await run([tell]), several: await run([weather, tell]), other: await run([tell, weather]), free: free.map(({ tool_calls }) => tool_calls.length) };
+  });
+  const args = { weather: [{ city: "Oslo" }, { city: "Bergen" }], tell: [{ mood: "glad" }, { mood: "sad" }] };
+  for (const [kind, names] of [["one", ["tell"]], ["several", ["weather", "tell"]], ["other", ["weather", "tell"]]]) {
+    const [whole, streamed] = found[kind];
+    assert.deepEqual([whole.calls.length, whole.reason, whole.text], [1, "tool_calls", ""], kind);
+    const [[name, given, identified]] = whole.calls;
+    assert.ok(names.includes(name) && identified && args[name].some((each) => JSON.stringify(each) === JSON.stringify(given)), JSON.stringify(whole));
+    assert.deepEqual(streamed, whole, kind);
+  }
+  assert.deepEqual(found.free, [0, 0]);
 });
 
 test("structured output by schema and by a call; the raw message; a wrong method", options, async () => {
