@@ -338,7 +338,7 @@ impl<T: OptionValue> OptionValue for Vec<T> {
 
 /// Declares the options of a request: `field: type = default => definition;` for each. Makes a
 /// struct that serde reads with camel-case names, its `Default`, its `check_bounds`, and the table of
-/// definitions. Fields after `with` are no options: each names its serde attribute.
+/// definitions. Fields after `with` are not options: each names its serde attribute.
 macro_rules! request_options {
     (
         $(#[doc = $about:literal])+

@@ -90,7 +90,7 @@ export async function waitWhile(underWay: () => boolean): Promise<void> {
 
 /**
  * Runs `action` with a lock of this name across tabs; it receives false if another tab has the lock. Then a note "in
- * progress" may belong to that tab and is no sign of a crash. The browser releases the lock when the page ends.
+ * progress" may belong to that tab and does not mean a crash. The browser releases the lock when the page ends.
  */
 export async function ifOnlyTab<T>(name: string, action: (alone: boolean) => Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {

@@ -54,7 +54,7 @@ export function serve(port: Port, backend: ServedBackend, gpu?: boolean): void {
   };
 
   port.addEventListener("message", ({ data }: MessageEvent<RpcRequest | null | undefined>) => {
-    // Anything may be posted to a worker; what is no request is ignored.
+    // Anything may be posted to a worker; messages other than requests are ignored.
     if (typeof data !== "object" || data === null) return;
     if ("method" in data) {
       if (typeof data.id === "number" && typeof data.method === "string" && Array.isArray(data.args)) void answer(data.id, data.method, data.args);

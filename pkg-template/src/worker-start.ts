@@ -10,7 +10,7 @@ export function absoluteUrl(url: string | URL | undefined): string | undefined {
 
 /**
  * Connects to a worker: of the script at `url`, or the one that `start` creates from the package's own script at `own`. A
- * browser may refuse `start` because `own` has another origin or is no trusted address.
+ * browser may refuse `start` because `own` has another origin or is not a trusted address.
  */
 export function startWorker(name: string, url: string | undefined, own: URL, start: () => Worker): RemoteBackend {
   let worker: Worker;

@@ -136,7 +136,7 @@ fn parse_tensors(bytes: &[u8]) -> Result<Vec<AdapterTensor>, String> {
         let shape = [number(&entry["shape"][0]), number(&entry["shape"][1])];
         let range = [0, 1].map(|side: usize| number(&entry["data_offsets"][side]));
         let ([Some(rows), Some(cols)], [Some(first), Some(end)]) = (shape, range) else {
-            return Err(format!("{name} is no matrix"));
+            return Err(format!("{name} is not a matrix"));
         };
         let own = data.get(first..end).ok_or_else(short)?;
         if entry["dtype"] != "F32"

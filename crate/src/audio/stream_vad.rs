@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(
                 ended.len(),
                 1,
-                "{piece}: a click is no utterance: {ended:?}"
+                "{piece}: a click is not an utterance: {ended:?}"
             );
             assert!(
                 ended[0].start.abs_diff(12_800) < 1600 && ended[0].end.abs_diff(43_200) < 1600,

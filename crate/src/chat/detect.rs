@@ -84,7 +84,7 @@ impl CallFormat {
         }
     }
 
-    /// The parser of the format; None for one that is no region of a text.
+    /// The parser of the format; None for formats that are not a region of the text.
     pub(super) fn syntax(self) -> Option<Box<dyn CallSyntax>> {
         let json = |tags: JsonTags| -> Box<dyn CallSyntax> { Box::new(JsonTagSyntax::new(tags)) };
         Some(match self {

@@ -43,7 +43,7 @@ pub(super) struct JsonCalls {
     is_list: bool,
     /// Depth of `"function": {…}` wrappers.
     depth: usize,
-    /// Whether objects that are no calls of known tools end the reading.
+    /// Whether objects that do not call a known tool end the calls.
     is_strict: bool,
 }
 

@@ -174,7 +174,7 @@ enum FormatParser {
 pub struct AnswerParser(FormatParser);
 
 impl AnswerParser {
-    /// Whether a special token is part of the format. Others are no text and must not be pushed.
+    /// Whether a special token is part of the format. Others are not text and must not be pushed.
     pub fn wants(&self, special: &str) -> bool {
         match &self.0 {
             FormatParser::Tagged(parser) => parser.wants(special),

@@ -9,7 +9,7 @@ use super::value::ReadProgress;
 #[derive(Debug)]
 pub(super) struct RawValue {
     types: Types,
-    /// Text of a value that is no string for certain.
+    /// Text of a value that is certainly not a string.
     text: String,
     /// Whether a line break after the opening tag is formatting.
     trims_start: bool,

@@ -271,7 +271,7 @@ impl Splitter {
 
 impl AnswerFormat {
     /// How calls and other answers are written, as JSON for the grammar module: `spelling` (null if
-    /// the format is not known) and `frame`, what stands around an answer that is no call.
+    /// the format is not known) and `frame`, the text around an answer without calls.
     /// `token_of` returns the token of a marker.
     pub fn spelling(&self, template: &str, token_of: &dyn Fn(&str) -> Option<u32>) -> Value {
         let [open, close] = self.frame();
@@ -285,7 +285,7 @@ impl AnswerFormat {
         })
     }
 
-    /// Texts around an answer that is no call.
+    /// Text around an answer without calls.
     fn frame(&self) -> [&'static str; 2] {
         if self.calls == Some(CallFormat::Harmony) {
             return ["<|channel|>final<|message|>", ""];

@@ -144,7 +144,7 @@ impl TaggedParser {
             ReadProgress::Invalid => (0, true),
         };
         input.drain(..consumed);
-        // Text of a region that was no call comes first.
+        // Text of a region without a call comes first.
         self.input.push_str(&input);
         goes_on
     }

@@ -65,7 +65,7 @@ pub(super) enum ReadProgress {
     Next(usize),
     /// The value is complete after so many bytes.
     Done(usize),
-    /// The text is not such a value.
+    /// The text is not a value.
     Invalid,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct ValueReader {
     frames: Vec<Frame>,
     state: ValueState,
     word: String,
-    /// Bytes of the last input before the character that was no part of a value.
+    /// Bytes of the last input before the character that was not part of a value.
     failed_at: usize,
 }
 

@@ -163,7 +163,7 @@ fn template(entry: &Value) -> Result<SequenceTemplate> {
             "tokenizer.json: the template `single` has no sequence",
         ));
     }
-    // An unsupported template for pairs is no reason to refuse single sequences.
+    // Single sequences work without a supported template for pairs.
     frame.pair = parts(entry, "pair").ok().and_then(pair);
     Ok(frame)
 }

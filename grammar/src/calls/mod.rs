@@ -85,7 +85,7 @@ struct Spelling {
     opener: String,
 }
 
-/// What surrounds an answer that is no call.
+/// The text around an answer without calls.
 #[derive(Debug, Clone, Default, Deserialize)]
 struct Frame {
     open: Vec<Part>,
@@ -131,7 +131,7 @@ pub struct AnswerSpec {
     choice: Choice,
     /// Whether several calls are allowed.
     parallel: bool,
-    /// What the answer is if it is no call.
+    /// The answer if it has no calls.
     answer: Option<AnswerSource>,
 }
 
@@ -139,7 +139,7 @@ pub struct AnswerSpec {
 const ANSWER: &str = "answer";
 
 impl AnswerSpec {
-    /// The grammar for the answer if it is no call.
+    /// The grammar of an answer without calls.
     pub fn answer(&self) -> Option<&AnswerSource> {
         self.answer.as_ref()
     }

@@ -498,7 +498,7 @@ fn or_empty(expression: &str) -> &str {
     }
 }
 
-/// The keywords of a schema that limit values; None if it is no object.
+/// The keywords of a schema that limit values; None if it is not an object.
 fn keywords(schema: &Value) -> Option<Vec<&str>> {
     let fields = schema.as_object()?;
     let names = fields.keys().map(String::as_str);

@@ -60,7 +60,7 @@ class Reader {
     return { value: JSON.parse(`${written.replace(/\\u[\da-f]{0,3}$/i, "")}"`) as string, isWhole: false };
   }
 
-  /** The next character that is no space. */
+  /** The next character other than a space. */
   #next(): string | undefined {
     while (/\s/.test(this.#text[this.#at] ?? "")) this.#at++;
     return this.#text[this.#at];

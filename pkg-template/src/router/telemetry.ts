@@ -121,7 +121,7 @@ export async function observed(reporter: Reporter, request: Request, body: Recor
   const start = Date.now();
   const { pathname } = new URL(request.url);
   const operation = OPERATIONS.find(([path]) => pathname.endsWith(path))?.[1];
-  // Lists of models and stored responses are no generations.
+  // Lists of models and stored responses are not generations.
   if (!operation || request.method !== "POST") return run();
   const attributes: Record<string, AttributeValue | undefined> = { "gen_ai.operation.name": operation, ...head };
   for (const [field, name] of Object.entries(REQUEST_ATTRIBUTES)) {

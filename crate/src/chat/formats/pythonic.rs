@@ -134,7 +134,7 @@ impl PythonCalls {
         let is_name = |c: char| c.is_alphanumeric() || c == '_';
         let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
         let after = text[end..].trim_start();
-        // `a == b` is no key, but no literal either.
+        // `a == b` is neither a key nor a literal.
         let (key, length) = match after.chars().next() {
             None if end > 0 => return ReadProgress::More(0),
             Some('=') if end > 0 => (Some(&text[..end]), text.len() - after.len() + 1),
