@@ -5,7 +5,7 @@ use crate::workspace;
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Environment variable with the file to which a test's kernels are written, by
 /// crate/src/device/registry.rs and tests/page/support/kernels.mjs.
