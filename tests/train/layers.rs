@@ -7,11 +7,14 @@ use crate::{assert_close, run, unwritten, wide};
 use jerboa::format::layout::{Float, PackedMatrix, WeightLayout};
 use jerboa::kernels::matmul::WeightPlanes;
 use jerboa_tests::{bytes, random};
+use jerboa_train::kernels::contiguous;
 use jerboa_train::kernels::convolution::Convolution;
+use jerboa_train::kernels::gru::{Gru, GruGradients};
 use jerboa_train::kernels::matmul::WeightRows;
 use jerboa_train::kernels::recurrent::{Recurrence, RecurrenceGradients};
 use jerboa_train::kernels::softmax::{softmax, softmax_gradient};
 use jerboa_train::reference;
+use jerboa_train::reference::gru::GruLayer;
 use jerboa_train::reference::recurrent::RecurrentLayer;
 
 /// Convolutions of one, two and three dimensions with their names in ops.safetensors.
@@ -167,9 +170,9 @@ fn recurrent_layers_through_time() {
             dx: 10,
             gates: 11,
             cells: 12,
-            input_weight: 13,
-            state_weight: 14,
-            bias: 15,
+            input_weight: contiguous(13, inputs),
+            state_weight: contiguous(14, hidden),
+            biases: vec![15],
         };
         let all = steps * rows;
         let contents = [
@@ -231,6 +234,100 @@ fn recurrent_layers_through_time() {
             moved.forward(&x)
         });
     }
+}
+
+#[test]
+fn gru_through_time() {
+    let case = Case::of("layers", "gru");
+    let [steps, rows, inputs] = case.shape("x")[..] else {
+        panic!("a sequence");
+    };
+    let hidden = case.shape("y")[2];
+    let [x, w, u, b, c, dy] = ["x", "w", "u", "b", "c", "dy"].map(|key| case.floats(key));
+    let (input_weight, w_bytes) = planes(1, &w, inputs);
+    let (state_weight, u_bytes) = planes(2, &u, hidden);
+    let layer = Gru {
+        steps,
+        rows,
+        inputs,
+        hidden,
+        input_weight,
+        state_weight,
+        biases: Some([3, 4]),
+        out: 5,
+        gates: 6,
+        sums: 7,
+        state_sums: 8,
+    };
+    let to = GruGradients {
+        dy: 9,
+        dx: 10,
+        gates: 11,
+        state_gates: 12,
+        input_weight: contiguous(13, inputs),
+        state_weight: contiguous(14, hidden),
+        biases: Some([15, 16]),
+    };
+    let all = steps * rows;
+    let gates = 3 * hidden;
+    let contents = [
+        bytes(&x),
+        w_bytes,
+        u_bytes,
+        bytes(&b),
+        bytes(&c),
+        unwritten(all * hidden),
+        unwritten(all * 4 * hidden),
+        unwritten(all * gates),
+        unwritten(rows * gates),
+        bytes(&dy),
+        unwritten(all * inputs),
+        unwritten(all * gates),
+        unwritten(all * gates),
+        zeros(gates * inputs),
+        zeros(gates * hidden),
+        zeros(gates),
+        zeros(gates),
+    ];
+    let launches = [layer.forward(&0), layer.backward(&0, &to)].concat();
+    let found = run(&launches, &contents);
+    for (key, buffer) in [
+        ("y", 5),
+        ("dx", 10),
+        ("dw", 13),
+        ("du", 14),
+        ("db", 15),
+        ("dc", 16),
+    ] {
+        case.check(key, &found[buffer]);
+    }
+    let own = GruLayer {
+        sizes: [steps, rows, inputs, hidden],
+        input_weight: wide(&w),
+        state_weight: wide(&u),
+        biases: [wide(&b), wide(&c)],
+    };
+    let [x, dy] = [wide(&x), wide(&dy)];
+    assert_close("gru", &found[5], &own.forward(&x));
+    let [dx, dw, du, db, dc] = own.gradients(&x, &dy);
+    for (gradient, buffer) in [(&dx, 10), (&dw, 13), (&du, 14), (&db, 15), (&dc, 16)] {
+        assert_close("gru", &found[buffer], gradient);
+    }
+    check("gru", &x, &dy, &dx, |x| own.forward(x));
+    check("gru", &own.state_weight, &dy, &du, |u| {
+        let moved = GruLayer {
+            state_weight: u.to_vec(),
+            ..own.clone()
+        };
+        moved.forward(&x)
+    });
+    check("gru", &own.biases[1], &dy, &dc, |c| {
+        let moved = GruLayer {
+            biases: [own.biases[0].clone(), c.to_vec()],
+            ..own.clone()
+        };
+        moved.forward(&x)
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod kernels;
 mod layers;
 mod lora;
 mod models;
+mod networks;
 mod page;
 mod torch;
 

@@ -15,7 +15,7 @@ use jerboa_train::kernels::rope::RopeShape;
 use jerboa_train::kernels::update::Optimizer;
 use jerboa_train::kernels::{contiguous, embed};
 
-/// One operation of ops.safetensors.
+/// One operation of a golden file.
 pub(super) struct Case {
     file: Golden,
     name: &'static str,
@@ -23,7 +23,12 @@ pub(super) struct Case {
 
 impl Case {
     pub(super) fn new(name: &'static str) -> Self {
-        let file = Golden::read(&golden("train/ops.safetensors"));
+        Self::of("ops", name)
+    }
+
+    /// A case of another file.
+    pub(super) fn of(file: &str, name: &'static str) -> Self {
+        let file = Golden::read(&golden(&format!("train/{file}.safetensors")));
         Self { file, name }
     }
 

@@ -1,7 +1,8 @@
 //! Adapters in peft's format: adapter_config.json and adapter_model.safetensors.
 
+use crate::tensors::{NamedTensor, read_safetensors, write_safetensors};
 use jerboa::{Error, Result};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// File of an adapter's settings.
 pub const CONFIG_FILE: &str = "adapter_config.json";
@@ -60,35 +61,15 @@ impl LoraAdapter {
 
     /// The bytes of adapter_model.safetensors.
     pub fn safetensors(&self) -> Vec<u8> {
-        let mut tensors: Vec<&AdapterTensor> = self.tensors.iter().collect();
-        tensors.sort_by(|a, b| a.name.cmp(&b.name));
-        let mut header = Map::new();
-        header.insert("__metadata__".into(), json!({ "format": "pt" }));
-        let mut end = 0;
-        for tensor in &tensors {
-            let first = end;
-            end += tensor.values.len() * 4;
-            let entry = json!({
-                "dtype": "F32",
-                "shape": tensor.shape,
-                "data_offsets": [first, end],
-            });
-            header.insert(tensor.name.clone(), entry);
-        }
-        let mut header = Value::Object(header).to_string();
-        // The data starts at a multiple of 8.
-        while !header.len().is_multiple_of(8) {
-            header.push(' ');
-        }
-        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-        bytes.extend(header.bytes());
-        for tensor in tensors {
-            bytes.extend(tensor.values.iter().flat_map(|value| value.to_le_bytes()));
-        }
-        bytes
+        let named = |tensor: &AdapterTensor| NamedTensor {
+            name: tensor.name.clone(),
+            shape: tensor.shape.to_vec(),
+            values: tensor.values.clone(),
+        };
+        write_safetensors(&self.tensors.iter().map(named).collect::<Vec<NamedTensor>>())
     }
 
-    /// Reads an adapter with f32 factors, from its two files.
+    /// Reads an adapter with factors of F32, F16 or BF16, from its two files.
     ///
     /// # Errors
     /// `Malformed` for damaged files or other element types.
@@ -120,37 +101,15 @@ impl LoraAdapter {
 }
 
 fn parse_tensors(bytes: &[u8]) -> Result<Vec<AdapterTensor>, String> {
-    let short = || "the file ends early".to_owned();
-    let length = bytes.first_chunk::<8>().ok_or_else(short)?;
-    let length = u64::from_le_bytes(*length) as usize;
-    let data = length.checked_add(8).and_then(|start| bytes.get(start..));
-    let data = data.ok_or_else(short)?;
-    let header: Map<String, Value> = serde_json::from_slice(&bytes[8..8 + length])
-        .map_err(|e| format!("invalid header: {e}"))?;
-    let mut tensors = Vec::new();
-    for (name, entry) in header {
-        if name == "__metadata__" {
-            continue;
-        }
-        let number = |value: &Value| value.as_u64().map(|n| n as usize);
-        let shape = [number(&entry["shape"][0]), number(&entry["shape"][1])];
-        let range = [0, 1].map(|side: usize| number(&entry["data_offsets"][side]));
-        let ([Some(rows), Some(cols)], [Some(first), Some(end)]) = (shape, range) else {
-            return Err(format!("{name} is not a matrix"));
-        };
-        let own = data.get(first..end).ok_or_else(short)?;
-        if entry["dtype"] != "F32"
-            || rows.checked_mul(cols).and_then(|n| n.checked_mul(4)) != Some(own.len())
-        {
-            return Err(format!("{name} is not {rows} × {cols} of F32"));
-        }
-        tensors.push(AdapterTensor {
-            name,
-            shape: [rows, cols],
-            values: bytemuck::pod_collect_to_vec(own),
-        });
-    }
-    Ok(tensors)
+    let matrix = |tensor: NamedTensor| {
+        let shape = tensor.shape.try_into();
+        Ok(AdapterTensor {
+            shape: shape.map_err(|_| format!("{} is not a matrix", tensor.name))?,
+            name: tensor.name,
+            values: tensor.values,
+        })
+    };
+    read_safetensors(bytes)?.into_iter().map(matrix).collect()
 }
 
 #[cfg(test)]

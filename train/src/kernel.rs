@@ -33,6 +33,8 @@ const FILES: &[(&str, &str)] = sources![
     "embed",
     "embed_table",
     "fill",
+    "gru_cell",
+    "gru_gradient",
     "hyper",
     "matmul",
     "mean_square",
@@ -43,6 +45,7 @@ const FILES: &[(&str, &str)] = sources![
     "rope",
     "softmax",
     "sum",
+    "swap",
     "total",
     "update",
 ];

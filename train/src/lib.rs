@@ -3,7 +3,7 @@
 //! load. A crate of its own with its own shaders: a page that does not train downloads nothing of
 //! it.
 //!
-//! `tape` records the launches of a graph's forward and backward pass, `ops` has the gradient of
+//! `layers` has networks of layers that need no model. `tape` records the launches of a graph's forward and backward pass, `ops` has the gradient of
 //! each operation, `kernels` the launches that they use, and `reference` their CPU references.
 
 pub mod adapter;
@@ -11,12 +11,15 @@ pub mod batch;
 pub mod dataset;
 pub mod kernel;
 pub mod kernels;
+pub mod layers;
 pub mod lora;
 pub mod memory;
 pub mod ops;
+pub mod random;
 pub mod reference;
 pub mod schedule;
 pub mod tape;
+pub mod tensors;
 pub mod trainer;
 #[cfg(target_arch = "wasm32")]
 pub mod web;

@@ -4,6 +4,7 @@
 use crate::adapter::{AdapterTensor, LoraAdapter};
 use crate::batch::TrainSequence;
 use crate::kernels::update::Optimizer;
+use crate::random::{shuffled, uniform};
 use crate::schedule::{Decay, Schedule};
 use crate::trainer::{StepReport, TrainMemory, Trainer, TrainerOptions};
 use jerboa::device::Caps;
@@ -12,7 +13,6 @@ use jerboa::gpu::{Backend, Gpu};
 use jerboa::hub::Source;
 use jerboa::ir::{Graph, LowRankUpdate, Op, WeightId, WeightKind, add_low_rank_updates};
 use jerboa::plan::WeightPlans;
-use jerboa::sample::philox::philox;
 use jerboa::{Error, Result, SortedSet, arch};
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -325,16 +325,7 @@ impl LoraTrainer {
             let [inputs, outputs] = matrix.size;
             let rank = matrix.update.rank;
             let bound = 1.0 / (inputs as f32).sqrt();
-            let mut values = Vec::with_capacity(rank * inputs);
-            let key = [self.options.seed as u32, (self.options.seed >> 32) as u32];
-            for block in 0..(rank * inputs).div_ceil(4) {
-                let words = philox([block as u32, index as u32, 1, 0], key);
-                values.extend(words.map(|word| {
-                    let unit = (word >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
-                    unit * bound
-                }));
-            }
-            values.truncate(rank * inputs);
+            let values = uniform(rank * inputs, bound, self.options.seed, index);
             self.trainer.set_weight(matrix.a, &values);
             self.trainer
                 .set_weight(matrix.b, &vec![0.0; outputs * rank]);
@@ -621,32 +612,9 @@ fn matrix_of(graph: &Graph, update: LowRankUpdate) -> Result<LoraMatrix> {
     })
 }
 
-/// Returns the numbers below `count` in the order of an epoch.
-fn shuffled(count: usize, seed: u64, epoch: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..count).collect();
-    for last in (1..count).rev() {
-        let key = [seed as u32, (seed >> 32) as u32];
-        let word = philox([last as u32, epoch as u32, 2, 0], key)[0];
-        let other = (u64::from(word) * (last as u64 + 1)) >> 32;
-        order.swap(last, other as usize);
-    }
-    order
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn epochs_have_orders_of_their_own() {
-        let first = shuffled(50, 7, 0);
-        assert_eq!(first, shuffled(50, 7, 0));
-        assert_ne!(first, shuffled(50, 7, 1));
-        assert_ne!(first, shuffled(50, 8, 0));
-        let mut sorted = first;
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..50).collect::<Vec<usize>>());
-    }
 
     #[test]
     fn options_out_of_bounds_are_refused() {

@@ -4,6 +4,7 @@ pub mod attention;
 pub mod convolution;
 pub mod elementwise;
 pub mod embed;
+pub mod gru;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
@@ -21,6 +22,18 @@ pub fn fill<B: Clone>(count: usize, out: B) -> TrainLaunch<B> {
     TrainLaunch::threads(Variant::new(TrainKernel("fill")), count, 256)
         .bind("out", out)
         .set("count", count)
+}
+
+/// Returns the launch that swaps the first two dimensions of `[outer, middle, cols]`.
+pub fn swap<B: Clone>([outer, middle, cols]: [usize; 3], x: B, out: B) -> TrainLaunch<B> {
+    let count = outer * middle * cols;
+    TrainLaunch::threads(TrainKernel::new("swap"), count, 256)
+        .bind("x", x)
+        .bind("out", out)
+        .set("count", count)
+        .set("outer", outer)
+        .set("middle", middle)
+        .set("cols", cols)
 }
 
 /// A view whose rows follow each other.

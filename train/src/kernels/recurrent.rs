@@ -51,11 +51,12 @@ pub struct RecurrenceGradients<B> {
     /// Scratch, `[rows, hidden]`; unused by an RNN.
     pub cells: B,
     /// The gradient of the input's weights is added here.
-    pub input_weight: B,
+    pub input_weight: View<B>,
     /// The gradient of the state's weights is added here.
-    pub state_weight: B,
-    /// The gradient of the bias is added here.
-    pub bias: B,
+    pub state_weight: View<B>,
+    /// The gradient of the bias is added to each of these: a sum of biases has the gradient of its
+    /// terms.
+    pub biases: Vec<B>,
 }
 
 impl<B: Clone> Recurrence<B> {
@@ -171,16 +172,16 @@ impl<B: Clone> Recurrence<B> {
             false,
         ));
         let size = [all, gates, self.inputs];
-        let dw = contiguous(to.input_weight.clone(), self.inputs);
-        launches.push(linear_weight(size, 1.0, &above, &x, &dw));
+        launches.push(linear_weight(size, 1.0, &above, &x, &to.input_weight));
         if self.steps > 1 {
             let later = self.rows_of(&to.gates, gates, 1);
             let out = contiguous(self.out.clone(), self.hidden);
             let size = [all - self.rows, gates, self.hidden];
-            let dw = contiguous(to.state_weight.clone(), self.hidden);
-            launches.push(linear_weight(size, 1.0, &later, &out, &dw));
+            launches.push(linear_weight(size, 1.0, &later, &out, &to.state_weight));
         }
-        launches.push(column_sums([all, 1, gates], &above, to.bias.clone(), 0));
+        for bias in &to.biases {
+            launches.push(column_sums([all, 1, gates], &above, bias.clone(), 0));
+        }
         launches
     }
 }

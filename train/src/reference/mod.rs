@@ -4,6 +4,7 @@ pub mod attention;
 pub mod convolution;
 pub mod elementwise;
 pub mod embed;
+pub mod gru;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
