@@ -246,7 +246,7 @@ test("npm would publish it without a warning", { timeout: PATIENCE }, async () =
   const parsed = JSON.parse(stdout);
   const { files } = parsed.files ? parsed : Object.values(parsed)[0];
   const names = files.map(({ path }) => path);
-  for (const name of ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "index.js", "index.d.ts", "worker.js", "jerboa_bg.wasm", "grammar.js", "grammar_bg.wasm", "train/index.js", "train/index.d.ts", "train/worker.js", "train/train_bg.wasm"]) assert.ok(names.includes(name), name);
+  for (const name of ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "index.js", "index.d.ts", "worker.js", "jerboa_bg.wasm", "grammar.js", "grammar_bg.wasm", "layers/index.js", "layers/index.d.ts", "train/index.js", "train/index.d.ts", "train/worker.js", "train/train_bg.wasm"]) assert.ok(names.includes(name), name);
   assert.ok(names.every((name) => /\.(js|js\.map|d\.ts|wasm|json)$|^README\.md$|^LICENSE/.test(name)), names.join(" "));
 });
 

@@ -40,7 +40,7 @@ const STRICT = {
 
 /** What the pages of the samples contain. */
 const PAGE = `<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Sample</title><link rel="icon" href="data:,">
-<script type="importmap">{ "imports": { "jerboa": "/facade/index.js", "jerboa/memory": "/facade/memory/index.js", "jerboa/train": "/facade/train/index.js" } }</script></head>
+<script type="importmap">{ "imports": { "jerboa": "/facade/index.js", "jerboa/memory": "/facade/memory/index.js", "jerboa/train": "/facade/train/index.js", "jerboa/layers": "/facade/layers/index.js" } }</script></head>
 <body><pre id="output"></pre><progress value="0"></progress><input type="file"><canvas width="8" height="8"></canvas>
 <button id="stop">Stop</button><button id="speak">Speak</button><div id="root"></div></body></html>`;
 
@@ -155,7 +155,7 @@ function hide() {
 const onePackage = {
   name: "one-package",
   setup({ onResolve }) {
-    onResolve({ filter: /^jerboa(\/memory|\/train)?$/ }, ({ path }) => ({ path, external: true }));
+    onResolve({ filter: /^jerboa(\/memory|\/train|\/layers)?$/ }, ({ path }) => ({ path, external: true }));
     onResolve({ filter: /^\.\.\/index\.js$/ }, () => ({ path: "jerboa", external: true }));
   },
 };

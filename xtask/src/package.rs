@@ -246,7 +246,15 @@ const ENTRIES: [&str; 6] = [
 
 /// Entry scripts on top of the package, for frameworks and workers: each loads only where it is
 /// imported, and takes the package itself from index.js.
-pub const INTEGRATIONS: [&str; 6] = ["ai", "langchain", "react", "router", "tabs", "train"];
+pub const INTEGRATIONS: [&str; 7] = [
+    "ai",
+    "langchain",
+    "layers",
+    "react",
+    "router",
+    "tabs",
+    "train",
+];
 
 /// Folder of the training's entry, worker and module.
 pub const TRAIN_FOLDER: &str = "train";

@@ -1,4 +1,4 @@
-/** Runs a training on this thread, step by step. Does not depend on the transport. */
+/** Runs a training or a network on this thread, step by step. Does not depend on the transport. */
 
 import type { CallOptions, EngineModule } from "../engine-calls.js";
 import { withCspAdvice } from "../csp.js";
@@ -6,6 +6,7 @@ import { aborted, invalidRequest, JerboaError, missingAsset } from "../errors.js
 import { stripUndefined } from "../strip-undefined.js";
 import { TrapWatch } from "../traps.js";
 import { ASSET_TIMEOUT_MS, withTimeout } from "../waits.js";
+import { isNetworkMethod, NetworkHost } from "./network-host.js";
 import type { TrainArguments, TrainEvent, TrainProgress, TrainResult } from "./calls.js";
 import type { Training } from "./train.js";
 
@@ -14,12 +15,13 @@ type TrainModule = typeof import("./train.js");
 /** Evaluations of a run, unless the caller sets the steps between them. */
 const EVALUATIONS = 10;
 
-/** The training module on this thread. It runs one training. */
+/** The training module on this thread. It runs one training, or one network. */
 export class TrainHost {
   readonly #module: TrainModule;
   readonly #traps: TrapWatch;
   readonly #closing = new AbortController();
   #input: { module_or_path: string } | undefined;
+  #network: NetworkHost | undefined;
   #stopped = false;
 
   constructor(module: TrainModule) {
@@ -39,17 +41,17 @@ export class TrainHost {
     this.#traps.files.push(new URL(url).pathname.split("/").pop()!);
   }
 
-  /** `train` runs a training; `stop` ends it after the running step. */
+  /** `train` runs a training; `stop` ends it after the running step. The methods of a network run it. */
   async call(method: string, args: unknown[], options: CallOptions = {}): Promise<unknown> {
     if (method === "stop") return void (this.#stopped = true);
-    if (method !== "train") throw invalidRequest(`unknown call '${method}'.`);
+    if (method !== "train" && !isNetworkMethod(method)) throw invalidRequest(`unknown call '${method}'.`);
     const signal = AbortSignal.any([this.#closing.signal, ...(options.signal ? [options.signal] : [])]);
-    const onEvent = (options.onEvent ?? (() => {})) as (event: TrainEvent) => void;
+    const onEvent = (options.onEvent ?? ((): void => {})) as (event: unknown) => void;
     // A trapped module never answers.
     const trapped = new Promise<never>((_, reject) => this.#traps.users.add(reject));
     trapped.catch(() => {});
     try {
-      return await Promise.race([this.#train(args[0] as TrainArguments, signal, onEvent), trapped]);
+      return await Promise.race([this.#run(method, args, signal, onEvent), trapped]);
     } catch (thrown) {
       this.#traps.report(thrown);
       throw withCspAdvice(JerboaError.from(thrown));
@@ -60,17 +62,23 @@ export class TrainHost {
     this.#closing.abort();
   }
 
-  async #train(given: TrainArguments, signal: AbortSignal, onEvent: (event: TrainEvent) => void): Promise<TrainResult> {
+  async #run(method: string, args: unknown[], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
     try {
       await withTimeout(ASSET_TIMEOUT_MS, "its server", this.#module.default(this.#input));
     } catch (thrown) {
       throw missingAsset("The training module (train/train_bg.wasm)", thrown);
     }
+    if (!isNetworkMethod(method)) return this.#train(args[0] as TrainArguments, signal, onEvent);
+    this.#network ??= new NetworkHost(this.#module.LayerNetwork);
+    return this.#network.call(method, args, signal, onEvent);
+  }
+
+  async #train(given: TrainArguments, signal: AbortSignal, onEvent: (event: TrainEvent) => void): Promise<TrainResult> {
     const { load, data, evaluation, request, resume } = given;
     const options = { ...(stripUndefined(load) as TrainArguments["load"]), signal };
     const training = await this.#module.Training.open(options, data, evaluation, stripUndefined(request) as TrainArguments["request"], resume, (load) => onEvent({ load }));
     try {
-      const steps = await this.#run(training, given.evaluationSteps, signal, onEvent);
+      const steps = await this.#steps(training, given.evaluationSteps, signal, onEvent);
       return { ...(await training.adapter()), steps };
     } finally {
       if (!this.trap) training.free();
@@ -78,7 +86,7 @@ export class TrainHost {
   }
 
   /** Runs all steps, or those until a stop; returns their number. */
-  async #run(training: Training, evaluationSteps: number | undefined, signal: AbortSignal, onEvent: (event: TrainEvent) => void): Promise<number> {
+  async #steps(training: Training, evaluationSteps: number | undefined, signal: AbortSignal, onEvent: (event: TrainEvent) => void): Promise<number> {
     const plan = training.plan();
     onEvent({ plan });
     const every = evaluationSteps ?? Math.max(1, Math.ceil(plan.steps / EVALUATIONS));

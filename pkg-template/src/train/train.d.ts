@@ -1,6 +1,7 @@
 /** Type declarations of the training module, which is next to these files in the built package. */
 
 import type { EngineLoadOptions, LoadProgress } from "../contract.js";
+import type { FitProgressEvent, FitRequest, NetworkDescription, NetworkInfo } from "./network-calls.js";
 import type { TrainedStep, TrainPlan, TrainRequest, TrainText } from "./calls.js";
 
 /** Loads the module's WebAssembly. */
@@ -23,5 +24,20 @@ export declare class Training {
   /** The mean loss of what is not trained on. */
   evaluate(): Promise<number>;
   adapter(): Promise<{ config: string; weights: Uint8Array<ArrayBuffer> }>;
+  free(): void;
+}
+
+/** A network of layers on the GPU. Numbers and ids are 32-bit words. */
+export declare class LayerNetwork {
+  /** Builds a network, with weights by a seed. */
+  static open(description: NetworkDescription, seed: number): Promise<LayerNetwork>;
+  info(): NetworkInfo;
+  predict(x: Uint32Array, batchSize: number): Promise<Float32Array<ArrayBuffer>>;
+  evaluate(x: Uint32Array, y: Uint32Array, loss: string, batchSize: number): Promise<number>;
+  start(x: Uint32Array, y: Uint32Array, options: FitRequest): void;
+  /** Trains up to 16 steps; null at the end. */
+  advance(): Promise<FitProgressEvent | null>;
+  weights(): Promise<Uint8Array<ArrayBuffer>>;
+  setWeights(bytes: Uint8Array): void;
   free(): void;
 }

@@ -8,7 +8,7 @@ import { promisify } from "node:util";
 import { ROOT } from "./paths.mjs";
 
 /** The entries of package.json's `exports` that have types. */
-const ENTRIES = ["index", "memory/index", "memory/file", "ai/index", "react/index", "langchain/index", "router/index", "tabs/index", "train/index"];
+const ENTRIES = ["index", "memory/index", "memory/file", "ai/index", "react/index", "langchain/index", "router/index", "tabs/index", "train/index", "layers/index"];
 
 /** Top-level declarations, each up to the line that closes it. */
 function declarations(text) {

@@ -4,6 +4,7 @@ use super::contiguous;
 use super::matmul::{WeightRows, linear, linear_input, linear_weight};
 use super::norm::column_sums;
 use crate::kernel::{TrainKernel, TrainLaunch};
+use jerboa::device::registry::Variant;
 use jerboa::kernels::view::View;
 
 /// Gates of a cell: reset, update, new.
@@ -73,8 +74,8 @@ impl<B: Clone> Gru<B> {
 
     fn cell(&self, name: &'static str, step: usize) -> TrainLaunch<B> {
         let per_step = self.rows * self.hidden;
-        let kernel = TrainKernel::new(name).flag("FIRST", step == 0);
-        TrainLaunch::threads(kernel, per_step, 64)
+        let variant = Variant::new(TrainKernel(name)).flag_if("FIRST", step == 0);
+        TrainLaunch::threads(variant, per_step, 64)
             .set("rows", self.rows)
             .set("hidden", self.hidden)
             .set("gates_offset", step * STORED * per_step)
@@ -103,7 +104,7 @@ impl<B: Clone> Gru<B> {
                 launches.push(linear(weight, self.rows, 1.0, &before, None, &sums));
             }
             let mut launch = self.cell("gru_cell", step);
-            launch.kernel = launch.kernel.flag("BIAS", state_bias.is_some());
+            launch.variant = launch.variant.flag_if("BIAS", state_bias.is_some());
             launches.push(
                 launch
                     .set("input_offset", step * self.rows * cols)

@@ -27,7 +27,7 @@ pub fn fill<B: Clone>(count: usize, out: B) -> TrainLaunch<B> {
 /// Returns the launch that swaps the first two dimensions of `[outer, middle, cols]`.
 pub fn swap<B: Clone>([outer, middle, cols]: [usize; 3], x: B, out: B) -> TrainLaunch<B> {
     let count = outer * middle * cols;
-    TrainLaunch::threads(TrainKernel::new("swap"), count, 256)
+    TrainLaunch::threads(Variant::new(TrainKernel("swap")), count, 256)
         .bind("x", x)
         .bind("out", out)
         .set("count", count)

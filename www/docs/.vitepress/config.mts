@@ -72,6 +72,7 @@ export default defineConfig({
           { text: "Speech", link: "/speech" },
           { text: "Text and sessions", link: "/text" },
           { text: "Training", link: "/train" },
+          { text: "Own networks", link: "/layers" },
         ],
       },
       {
@@ -98,7 +99,7 @@ export default defineConfig({
         ],
       },
       { text: "Engine", items: [{ text: "Internals", link: "/internals" }, { text: "Add a model family", link: "/add-a-model" }] },
-      { text: "API", items: [{ text: "jerboa", link: "/api/jerboa/" }, { text: "jerboa/memory", link: "/api/jerboa/memory/" }, { text: "jerboa/ai", link: "/api/jerboa/ai/" }, { text: "jerboa/langchain", link: "/api/jerboa/langchain/" }, { text: "jerboa/react", link: "/api/jerboa/react/" }, { text: "jerboa/router", link: "/api/jerboa/router/" }, { text: "jerboa/tabs", link: "/api/jerboa/tabs/" }, { text: "jerboa/train", link: "/api/jerboa/train/" }] },
+      { text: "API", items: [{ text: "jerboa", link: "/api/jerboa/" }, { text: "jerboa/memory", link: "/api/jerboa/memory/" }, { text: "jerboa/ai", link: "/api/jerboa/ai/" }, { text: "jerboa/langchain", link: "/api/jerboa/langchain/" }, { text: "jerboa/react", link: "/api/jerboa/react/" }, { text: "jerboa/router", link: "/api/jerboa/router/" }, { text: "jerboa/tabs", link: "/api/jerboa/tabs/" }, { text: "jerboa/train", link: "/api/jerboa/train/" }, { text: "jerboa/layers", link: "/api/jerboa/layers/" }] },
     ],
   },
 });

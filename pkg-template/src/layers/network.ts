@@ -1,0 +1,289 @@
+/** Networks in a worker of their own. */
+
+import { checked, describe, requireValid, valid, validator } from "../check.js";
+import type { CallOptions } from "../engine-calls.js";
+import { JerboaError } from "../index.js";
+import { plainJson } from "../plain-json.js";
+import { platform } from "../platform.js";
+import type { RemoteBackend } from "../rpc.js";
+import type { FitProgressEvent, FitRequest, NetworkInfo } from "../train/network-calls.js";
+import { ABORT_TIMEOUT_MS, isolated, untilAborted, WORKER_START_TIMEOUT_MS, withTimeout } from "../waits.js";
+import { absoluteUrl, startWorker } from "../worker-start.js";
+import type { Layer, Optimizer } from "./layer-types.js";
+import { readWeights, writeWeights, type Weight } from "./weights.js";
+
+export type { Weight } from "./weights.js";
+
+/** Numbers of examples one after another: a typed array, an array, or arrays of arrays. */
+export type Numbers = Float32Array | Uint32Array | Int32Array | Uint8Array | readonly NestedNumbers[];
+type NestedNumbers = number | readonly NestedNumbers[];
+
+/** A network to create. */
+export interface NetworkOptions {
+  /** Shape of one example. */
+  input: readonly number[];
+  /** Layers in order. */
+  layers: readonly Layer[];
+  /** Seed of the first weights. Equal seeds on one device have equal bits. Default: `0`. */
+  seed?: number;
+  /** URL of train/worker.js, or of a bundle of it, for bundlers that do not copy it. */
+  workerUrl?: string | URL;
+  /** URL of train_bg.wasm. */
+  wasmUrl?: string | URL;
+}
+
+/** Progress of a fit: at least after each epoch, and after 16 steps. */
+export interface FitProgress {
+  /** Epoch, from 0. */
+  epoch: number;
+  /** Steps done. */
+  step: number;
+  /** Steps of the fit. */
+  steps: number;
+  /** Mean loss of the epoch so far. */
+  loss: number;
+  /** Whether the epoch is done. */
+  isEpochEnd: boolean;
+}
+
+/** How a network is fitted. */
+export interface FitOptions {
+  /**
+   * `mse`: mean of the squared differences; y has the numbers of the output. `crossEntropy`: softmax cross-entropy over the
+   * last dimension; y has a class for each row of the output, -1 for rows that do not count. Default: `mse`.
+   */
+  loss?: "mse" | "crossEntropy";
+  /** The optimizer, new for each fit. Default: `adamw`. */
+  optimizer?: "sgd" | "adamw" | Optimizer;
+  /** Passes over the examples. Default: `1`. */
+  epochs?: number;
+  /** Examples per step. Default: `32`. */
+  batchSize?: number;
+  /** Seed of the order of the examples. Default: `0`. */
+  seed?: number;
+  /** Whether the order changes from epoch to epoch. Default: `true`. */
+  shuffle?: boolean;
+  /** Largest norm of all gradients; 0 for any. Default: `0`. */
+  maxNorm?: number;
+  /** Receives the loss. */
+  onProgress?: (progress: FitProgress) => void;
+  /** Cancels; the promise rejects with code `aborted`, and the network has the weights so far. */
+  signal?: AbortSignal;
+}
+
+/** Result of a fit. */
+export interface FitResult {
+  /** Mean loss of each epoch. */
+  losses: number[];
+}
+
+const NETWORK = {
+  input: validator("an array of sizes", (v) => Array.isArray(v)),
+  layers: validator("an array of layers", (v) => Array.isArray(v)),
+  seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
+  workerUrl: valid.url,
+  wasmUrl: valid.url,
+};
+
+const LOSS = valid.oneOf("mse", "crossEntropy");
+const BATCH_SIZE = valid.integer(1, 1 << 24);
+
+const FIT = {
+  loss: LOSS,
+  optimizer: validator("'sgd', 'adamw' or an object with one of them as 'type'", (v) => typeof v === "string" || (typeof v === "object" && v !== null)),
+  epochs: valid.integer(1, 1 << 24),
+  batchSize: BATCH_SIZE,
+  seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
+  shuffle: valid.boolean,
+  maxNorm: valid.number(0, 1e9),
+  onProgress: valid.func,
+  signal: valid.signal,
+};
+
+/** Options of each optimizer. */
+const OPTIMIZERS = { sgd: ["type", "learningRate", "momentum", "weightDecay"], adamw: ["type", "learningRate", "beta1", "beta2", "eps", "weightDecay"] };
+
+const DEFAULT_BATCH_SIZE = 32;
+
+type NetworkCall = (method: string, args: unknown[], options?: CallOptions) => Promise<unknown>;
+
+/** A network on this device, in a worker of its own. Calls run one after another. */
+export class Network {
+  /** Shapes and weights. */
+  readonly info: Readonly<NetworkInfo>;
+  readonly #remote: RemoteBackend;
+
+  /** @internal */
+  constructor(remote: RemoteBackend, info: NetworkInfo) {
+    this.#remote = remote;
+    this.info = info;
+  }
+
+  /**
+   * Trains the weights on examples.
+   *
+   * @throws {@link JerboaError} `request` for examples that do not fit and for a loss that is not finite; `aborted`.
+   */
+  async fit(x: Numbers, y: Numbers, options?: FitOptions): Promise<FitResult> {
+    return ours(async () => {
+      const { onProgress, signal, ...others } = checked("fit", options, FIT);
+      const request = { ...others, ...optimizerOf(others.optimizer) } as FitRequest;
+      const args = [this.#inputs("fit: x", x), targets("fit: y", y, others.loss), request];
+      const progress = isolated(onProgress);
+      const onEvent = (event: unknown): void => progress?.(event as FitProgressEvent);
+      const losses = (await this.#call("fit", args, { onEvent }, signal)) as number[];
+      return { losses };
+    });
+  }
+
+  /** Computes outputs: those of all examples one after another, each of `info.outputShape`. */
+  async predict(x: Numbers, options?: { batchSize?: number; signal?: AbortSignal }): Promise<Float32Array<ArrayBuffer>> {
+    return ours(async () => {
+      const { batchSize = DEFAULT_BATCH_SIZE, signal } = checked("predict", options, { batchSize: BATCH_SIZE, signal: valid.signal });
+      return (await this.#call("predict", [this.#inputs("predict: x", x), batchSize], {}, signal)) as Float32Array<ArrayBuffer>;
+    });
+  }
+
+  /** Computes the mean loss of examples. */
+  async evaluate(x: Numbers, y: Numbers, options?: { loss?: "mse" | "crossEntropy"; batchSize?: number; signal?: AbortSignal }): Promise<number> {
+    return ours(async () => {
+      const { loss = "mse", batchSize = DEFAULT_BATCH_SIZE, signal } = checked("evaluate", options, { loss: LOSS, batchSize: BATCH_SIZE, signal: valid.signal });
+      const args = [this.#inputs("evaluate: x", x), targets("evaluate: y", y, loss), loss, batchSize];
+      return (await this.#call("evaluate", args, {}, signal)) as number;
+    });
+  }
+
+  /** Reads all weights, under the names of `info.weights`. */
+  async weights(): Promise<Record<string, Weight>> {
+    return ours(async () => readWeights((await this.#call("weights", [])) as Uint8Array<ArrayBuffer>));
+  }
+
+  /** Replaces weights by name; others stay. Nothing changes if a name or shape does not fit. */
+  async setWeights(weights: Record<string, Weight>): Promise<void> {
+    return ours(async () => void (await this.#call("setWeights", [writeWeights("setWeights", weights)])));
+  }
+
+  /** The weights as a safetensors file, F32. */
+  async save(): Promise<Blob> {
+    return ours(async () => new Blob([(await this.#call("weights", [])) as Uint8Array<ArrayBuffer>]));
+  }
+
+  /**
+   * Replaces the weights that a safetensors file has: F32, F16 or BF16, under the names of `info.weights`.
+   *
+   * @throws {@link JerboaError} `malformed` for damaged files and other element types; `request` for names or shapes that the network lacks.
+   */
+  async load(file: Blob | ArrayBuffer | Uint8Array): Promise<void> {
+    return ours(async () => {
+      const bytes = file instanceof Uint8Array ? file : new Uint8Array(file instanceof Blob ? await file.arrayBuffer() : file);
+      await this.#call("setWeights", [bytes]);
+    });
+  }
+
+  /** Ends the worker and frees the device's memory. */
+  async unload(): Promise<void> {
+    await this.#remote.close();
+  }
+
+  #inputs(what: string, x: Numbers): Uint32Array {
+    return this.info.inputType === "ids" ? whole(what, x, 0) : floats(what, x);
+  }
+
+  async #call(method: string, args: unknown[], options: CallOptions = {}, signal?: AbortSignal): Promise<unknown> {
+    if (signal?.aborted) throw new JerboaError("aborted", `${method} was aborted.`);
+    const call = this.#remote.call.bind(this.#remote) as unknown as NetworkCall;
+    return untilAborted(ABORT_TIMEOUT_MS, method, signal, call(method, args, { ...options, signal }));
+  }
+}
+
+/**
+ * Creates a network with first weights by a seed. It runs in a worker of its own, which is downloaded on first use with the
+ * WebAssembly module of `jerboa/train`.
+ *
+ * ```js
+ * const network = await createNetwork({ input: [2], layers: [{ type: "dense", units: 8, activation: "tanh" }, { type: "dense", units: 1 }] });
+ * await network.fit([[0, 0], [0, 1], [1, 0], [1, 1]], [0, 1, 1, 0], { optimizer: { type: "adamw", learningRate: 0.05 }, epochs: 300 });
+ * console.log(await network.predict([[1, 0]]));
+ * ```
+ *
+ * @throws {@link JerboaError} `request` that names the layer, for layers that do not fit; `no_webgpu`.
+ */
+export async function createNetwork(options: NetworkOptions): Promise<Network> {
+  return ours(async () => {
+    requireValid("createNetwork", "the options", options, valid.object);
+    const { input, layers, seed = 0, workerUrl, wasmUrl } = checked("createNetwork", options, NETWORK);
+    if (!input || !layers) throw new JerboaError("request", `createNetwork: '${input ? "layers" : "input"}' is missing.`);
+    const description = plainJson("createNetwork", "layers", { input, layers });
+    if (platform()) throw new JerboaError("unsupported_option", "createNetwork: networks run in web pages.");
+    const remote = networkWorker(absoluteUrl(workerUrl));
+    try {
+      const { gpu } = await withTimeout(WORKER_START_TIMEOUT_MS, "the network's worker", remote.hello);
+      if (!gpu) throw new JerboaError("no_webgpu", "createNetwork: this browser has no WebGPU in workers. Update the browser.");
+      const wasm = absoluteUrl(wasmUrl);
+      if (wasm) remote.useWasm(wasm);
+      const call = remote.call.bind(remote) as unknown as NetworkCall;
+      return new Network(remote, (await call("openNetwork", [description, seed])) as NetworkInfo);
+    } catch (thrown) {
+      void remote.close();
+      throw thrown;
+    }
+  });
+}
+
+/** The worker of the training module: a network runs in one of its own. */
+function networkWorker(url: string | undefined): RemoteBackend {
+  try {
+    // Bundlers match these exact expressions.
+    return startWorker("jerboa layers", url, new URL("../train/worker.js", import.meta.url), () => new Worker(new URL("../train/worker.js", import.meta.url), { type: "module", name: "jerboa layers" }));
+  } catch (thrown) {
+    throw new JerboaError("worker", `createNetwork: the network's worker could not be started: ${(thrown as Error).message}. Set 'workerUrl' to the URL of train/worker.js.`, { cause: thrown });
+  }
+}
+
+/** Runs a call; errors of the package's shared code become those of its main entry. */
+async function ours<T>(run: () => Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (thrown) {
+    if (thrown instanceof JerboaError) throw thrown;
+    const { code, message } = JerboaError.from(thrown);
+    throw new JerboaError(code, message, { cause: thrown });
+  }
+}
+
+/** Checks the names of an optimizer's options; the module checks their values. */
+function optimizerOf(optimizer: FitOptions["optimizer"]): { optimizer?: string | object } {
+  if (typeof optimizer !== "object") return optimizer === undefined ? {} : { optimizer };
+  const names = OPTIMIZERS[optimizer.type];
+  if (!names) throw new JerboaError("request", "fit: 'optimizer' needs a 'type': 'sgd' or 'adamw'.");
+  const unknown = Object.keys(optimizer).find((name) => !names.includes(name));
+  if (unknown) throw new JerboaError("request", `fit: ${optimizer.type} has no option '${unknown}'. Use ${names.slice(1).join(", ")}.`);
+  return { optimizer: plainJson("fit", "optimizer", optimizer) };
+}
+
+function targets(what: string, y: Numbers, loss: FitOptions["loss"]): Uint32Array {
+  return loss === "crossEntropy" ? whole(what, y, -1) : floats(what, y);
+}
+
+function flat(what: string, data: Numbers): ArrayLike<number> {
+  if (ArrayBuffer.isView(data) && !(data instanceof DataView)) return data;
+  if (Array.isArray(data)) return data.flat(Infinity) as number[];
+  throw new JerboaError("request", `${what} must be a typed array or an array of numbers, not ${describe(data)}.`);
+}
+
+/** The bits of f32 numbers. */
+function floats(what: string, data: Numbers): Uint32Array {
+  const values = flat(what, data);
+  const numbers = Float32Array.from(values);
+  const wrong = numbers.findIndex((value) => !Number.isFinite(value));
+  if (wrong >= 0) throw new JerboaError("request", `${what} must have finite numbers; item ${wrong} is ${describe(values[wrong])}.`);
+  return new Uint32Array(numbers.buffer);
+}
+
+/** Whole numbers from `min`; -1 becomes the largest word. */
+function whole(what: string, data: Numbers, min: number): Uint32Array {
+  const values = flat(what, data);
+  const wrong = Array.prototype.findIndex.call(values, (value: unknown) => !Number.isInteger(value) || (value as number) < min || (value as number) >= 0xffffffff);
+  if (wrong >= 0) throw new JerboaError("request", `${what} must have whole numbers from ${min}; item ${wrong} is ${describe(values[wrong])}.`);
+  return Uint32Array.from(values);
+}
