@@ -81,6 +81,23 @@ impl Golden {
     }
 }
 
+/// Computes the hashed numbers of tests/golden/scripts/hashed.py: element i of a tensor is
+/// `offset + scale * u(name, i)`.
+pub fn hashed(name: &str, count: usize, scale: f32, offset: f32) -> Vec<f32> {
+    let seed = name.bytes().fold(0x811c_9dc5u32, |h, b| {
+        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
+    });
+    let uniform =
+        |i: usize| (lowbias32(lowbias32(i as u32) ^ seed) >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
+    (0..count).map(|i| offset + scale * uniform(i)).collect()
+}
+
+fn lowbias32(mut x: u32) -> u32 {
+    x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
+    x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
+    x ^ (x >> 16)
+}
+
 /// Loads the encoder of a folder, with the modules in their own folders.
 pub fn load_encoder(
     gpu: Gpu,

