@@ -103,8 +103,8 @@ impl LayerNetwork {
 
     /// Replaces the weights that a safetensors file has.
     #[wasm_bindgen(js_name = setWeights)]
-    pub fn set_weights(&self, bytes: Vec<u8>) -> JsResult<()> {
-        let tensors = read(&bytes).and_then(|tensors| self.network.set_weights(&tensors));
+    pub fn set_weights(&self, bytes: &[u8]) -> JsResult<()> {
+        let tensors = read(bytes).and_then(|tensors| self.network.set_weights(&tensors));
         tensors.map_err(|e| to_js(&e))
     }
 }
