@@ -18,6 +18,9 @@ const RETRIES = 20;
 /** Bytes of staging buffers to keep for later reads. */
 const MAX_STAGED_BYTES = 32 << 20;
 
+/** Bytes of the buffers that a probe allocates; src/gpu/mod.rs has the same. */
+const PROBE_BUFFER_BYTES = 32 << 20;
+
 /** Transfers above this many bytes are named in later errors. */
 const LARGE_TRANSFER_BYTES = 65_536;
 
@@ -193,6 +196,10 @@ export class JsGpu {
     this.staging = new Map();
     this.staged = 0;
     this.counts = { buffers: 0, pipelines: 0, bindGroups: 0 };
+    /** Bytes of the live buffers. */
+    this.bytes = 0;
+    /** The first refused allocation: bytes before it, with it, and whether a probe wanted it. */
+    this.refusal = [];
     this.error = null;
     /** The reason of a lost device; null while it works. */
     this.lost = null;
@@ -244,8 +251,9 @@ export class JsGpu {
     return Promise.all([made, error]).then(([, error]) => error === null, () => false);
   }
 
-  fail(what, error) {
+  fail(what, error, allocation = []) {
     const memory = error?.constructor?.name === "GPUOutOfMemoryError";
+    if (memory && this.refusal.length === 0) this.refusal = allocation;
     this.error ??= `${memory ? "memory" : "invalid"}:${what}\n${error.message}`;
   }
 
@@ -307,14 +315,14 @@ export class JsGpu {
     }, timeout / POLLS);
   }
 
-  /** Creates device objects in an error scope; late errors carry the label. */
-  scoped(label, make) {
+  /** Creates device objects in an error scope; late errors carry the label, and what `allocation` says. */
+  scoped(label, make, allocation) {
     this.device.pushErrorScope("out-of-memory");
     this.device.pushErrorScope("validation");
     try {
       return make();
     } finally {
-      const report = (error) => error && this.fail(label, error);
+      const report = (error) => error && this.fail(label, error, allocation);
       const popped = [this.device.popErrorScope(), this.device.popErrorScope()].map((scope) => scope.then(report, () => {}));
       this.scopes = Promise.all([this.scopes, ...popped]).then(() => {});
     }
@@ -385,15 +393,40 @@ export class JsGpu {
   buffer(label, size, uniform) {
     const use = uniform ? BUFFER_USAGE.UNIFORM : BUFFER_USAGE.STORAGE;
     const usage = use | BUFFER_USAGE.COPY_SRC | BUFFER_USAGE.COPY_DST;
-    const made = this.scoped(label, () => this.device.createBuffer({ label, size, usage }));
+    const made = this.scoped(label, () => this.device.createBuffer({ label, size, usage }), [this.bytes, this.bytes + size, 0]);
     this.counts.buffers++;
+    this.bytes += size;
     const slot = this.free.pop() ?? this.buffers.length;
     this.buffers[slot] = made;
     return slot;
   }
 
+  /** Allocates `bytes` more and frees them at once; a refusal is reported as that of a buffer. */
+  probe(bytes) {
+    const step = Math.min(PROBE_BUFFER_BYTES, this.device.limits.maxBufferSize);
+    const made = [];
+    for (let at = 0; at < bytes; at += step) {
+      const size = Math.ceil(Math.min(step, bytes - at) / 16) * 16;
+      const create = () => this.device.createBuffer({ label: "probe", size, usage: BUFFER_USAGE.STORAGE });
+      made.push(this.scoped("the KV cache", create, [this.bytes + at, this.bytes + at + size, 1]));
+    }
+    for (const buffer of made) buffer.destroy();
+  }
+
+  /** Resolves once the allocations so far have been answered, with whether one was refused. */
+  allocations() {
+    return this.answer(this.scopes, "popErrorScope").then(() => this.refusal.length > 0);
+  }
+
+  takeRefusal() {
+    const refusal = Float64Array.from(this.refusal);
+    this.refusal = [];
+    return refusal;
+  }
+
   destroy(slot) {
     const buffer = this.buffers[slot];
+    this.bytes -= buffer.size;
     this.enqueue(() => buffer.destroy());
     this.buffers[slot] = undefined;
     this.free.push(slot);
@@ -683,7 +716,7 @@ export class JsGpu {
 
 // An exception would leave WebAssembly in the middle of its work, with its borrows and its stack: what it calls without
 // catching one throws none.
-for (const name of ["destroy", "write", "program", "dropProgram", "setGrids", "run", "copy", "close"]) {
+for (const name of ["probe", "destroy", "write", "program", "dropProgram", "setGrids", "run", "copy", "close"]) {
   const method = JsGpu.prototype[name];
   JsGpu.prototype[name] = function (...args) {
     try {

@@ -351,6 +351,11 @@ impl Error {
             )
     }
 
+    /// Whether a device was lost because its memory did not suffice.
+    pub(crate) fn is_loss_by_memory(&self) -> bool {
+        matches!(self, Self::DeviceLost { reason } if reason.to_lowercase().contains("memory"))
+    }
+
     /// Whether the error implies that a file holds other bytes than it should.
     pub(crate) fn implicates_content(&self) -> bool {
         matches!(self, Error::Malformed { .. } | Error::NotFinite { .. })

@@ -32,6 +32,10 @@ export interface DeviceReport {
   /** Features that the engine uses. */
   f16: boolean;
   subgroups: boolean;
+  /** Bytes that models can take: what the device has held or refused, else an estimate. */
+  memory: number;
+  /** True if the device has refused more than `memory`, or would end the page; else it may have more. */
+  memoryIsLimit: boolean;
   /** The engine's version. */
   engine: string;
   /** Limits and further features. */

@@ -205,8 +205,8 @@ const TRY_NEXT_MODEL: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Loads the first model that is available and fits; `info.warnings` says why earlier ones were skipped. What fits is
- * estimated unless the caller says it by `maxMemory`, so without it the last model is tried in any case.
+ * Loads the first model that is available and fits; `info.warnings` says why earlier ones were skipped. Without the
+ * caller's `maxMemory` the device's room is not known exactly, so the last model is tried in any case.
  */
 async function loadFirst(sources: readonly (string | URL)[], options: LoadOptions): Promise<Model> {
   const reasons: string[] = [];

@@ -210,8 +210,8 @@ export interface EngineLoadFields {
    */
   embeddingWeights?: "auto" | "f32" | "f16" | "q8" | "q4";
   /**
-   * GPU memory limit in bytes for `auto`; estimated by default, since browsers do not report it. A model that exceeds
-   * it loads with a warning; of a list of models none that exceeds it loads. Default: estimated.
+   * GPU memory limit in bytes for `auto`; by default what the device does not refuse. A model that exceeds it loads
+   * with a warning; of a list of models none that exceeds it loads. Default: what the device has.
    */
   maxMemory?: number;
   /**
@@ -271,7 +271,7 @@ export interface EngineLoadFields {
    * a folder's URL. The answer stays the same. Default: none.
    */
   draft?: string;
-  /** Refuses a model that is estimated not to fit the device's memory, before its weights are downloaded. */
+  /** Refuses a model that does not fit the device's memory, usually before its weights are downloaded. */
   mustFit?: boolean;
 }
 
@@ -694,8 +694,8 @@ export interface LoadFields {
    */
   embeddingWeights?: "auto" | "f32" | "f16" | "q8" | "q4";
   /**
-   * GPU memory limit in bytes for `auto`; estimated by default, since browsers do not report it. A model that exceeds
-   * it loads with a warning; of a list of models none that exceeds it loads. Default: estimated.
+   * GPU memory limit in bytes for `auto`; by default what the device does not refuse. A model that exceeds it loads
+   * with a warning; of a list of models none that exceeds it loads. Default: what the device has.
    */
   maxMemory?: number;
   /**

@@ -9,6 +9,7 @@ mod hybrid;
 mod integrity;
 mod lora;
 mod lost;
+mod memory;
 mod paging;
 mod quantized;
 mod ring_and_checkpoint;

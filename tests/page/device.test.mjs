@@ -182,3 +182,50 @@ test("late errors name the operation they belong to", async () => {
   assert.match(found[0], /^(invalid|memory):weights of layer 7\n/);
   assert.equal(found[1], undefined);
 });
+
+test("refused allocations are known without a wait for other work, with what the device held", async () => {
+  const found = await page.evaluate(async () => {
+    const { gpu, program } = await scene(400);
+    const none = [await gpu.allocations(), [...gpu.takeRefusal()]];
+    const held = gpu.bytes;
+    // The second pop of a buffer's scopes is that for memory.
+    const refuse = (label) => {
+      const { createBuffer, popErrorScope } = gpu.device;
+      let pops = 0;
+      gpu.device.createBuffer = (descriptor) => {
+        if (descriptor.label === label) pops = 2;
+        return createBuffer.call(gpu.device, descriptor);
+      };
+      gpu.device.popErrorScope = () => {
+        const answer = popErrorScope.call(gpu.device);
+        return --pops === 0 ? answer.then(() => new GPUOutOfMemoryError("injected")) : answer;
+      };
+    };
+    refuse("large");
+    for (let i = 0; i < 20; i++) gpu.run([program], undefined);
+    let ready = false;
+    const { onSubmittedWorkDone } = gpu.queue;
+    gpu.queue.onSubmittedWorkDone = () => ((ready = true), onSubmittedWorkDone.call(gpu.queue));
+    gpu.buffer("fits", 4096, false);
+    gpu.buffer("large", 8192, false);
+    gpu.buffer("after", 4096, false);
+    const refused = await gpu.allocations();
+    const waited = ready;
+    const buffer = [[...gpu.takeRefusal()], await gpu.takeError(), await gpu.takeError()];
+    const counted = gpu.bytes - held;
+    refuse("probe");
+    gpu.probe(100_000_000);
+    const probe = [await gpu.allocations(), [...gpu.takeRefusal()], await gpu.takeError(), gpu.bytes - held];
+    gpu.close();
+    return { none, held, refused, waited, buffer, counted, probe };
+  });
+  const { held } = found;
+  assert.deepEqual(found.none, [false, []]);
+  assert.deepEqual([found.refused, found.waited, found.counted], [true, false, 16384]);
+  assert.deepEqual(found.buffer, [[held + 4096, held + 12288, 0], "memory:large\ninjected", undefined]);
+  const at = held + 16384;
+  const step = 32 << 20;
+  assert.deepEqual(found.probe.slice(0, 2), [true, [at, at + step, 1]]);
+  assert.match(found.probe[2], /^memory:the KV cache\ninjected/);
+  assert.equal(found.probe[3], 16384, "freed at once");
+});

@@ -153,7 +153,8 @@ impl LoraOptions {
                 max_tokens,
             };
             let memory = Trainer::estimate(graph.clone(), plans, trained, options)?;
-            let all = self.max_memory.or(caps.memory).unwrap_or(u64::MAX);
+            let all = self.max_memory.or(caps.estimated_memory);
+            let all = all.unwrap_or(u64::MAX);
             let over = [
                 ("training", memory.total(), all),
                 (

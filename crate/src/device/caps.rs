@@ -1,11 +1,13 @@
 //! Device capabilities and the options that restrict them. Kernel selection depends on these values
 //! only.
 
+use super::memory::MeasuredMemory;
 use super::registry::Kernel;
 use super::tuning_table::{GemvVariant, TuningTable};
 use crate::format::layout::WeightLayout;
 use serde::Serialize;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
 
 /// Capabilities of a device.
 #[derive(Debug, Clone, Serialize)]
@@ -28,8 +30,14 @@ pub struct Caps {
     pub max_buffer_size: u64,
     /// The largest storage binding in bytes.
     pub max_binding_size: u64,
-    /// Bytes of memory available to a model: an estimate in browsers, `None` natively.
+    /// Bytes that a model may take, estimated, where the system ends a page that takes too much.
+    /// `None` where allocations are tried: the device refuses what it has no room for.
     pub memory: Option<u64>,
+    /// An estimate of the device's memory in browsers, for work that is not tried.
+    pub estimated_memory: Option<u64>,
+    /// What loads have measured since, or before.
+    #[serde(skip)]
+    pub measured: Rc<Cell<MeasuredMemory>>,
     /// Bytes of workgroup memory.
     pub max_workgroup_storage: u32,
     /// Maximum threads of a workgroup.
@@ -172,6 +180,8 @@ impl Default for Caps {
             max_buffer_size: 256 << 20,
             max_binding_size: 128 << 20,
             memory: None,
+            estimated_memory: None,
+            measured: Rc::default(),
             max_workgroup_storage: 16384,
             max_invocations: 256,
             packed_dot: false,

@@ -2,6 +2,7 @@
 //! Does not depend on the GPU backends.
 
 mod caps;
+pub mod memory;
 pub mod preprocess;
 pub mod registry;
 pub mod tuning_table;

@@ -51,6 +51,12 @@ impl WebGpuImplementation {
         self != Self::Other
     }
 
+    /// Whether the system ends a page whose GPU memory does not fit, instead of refusing an
+    /// allocation: WebKit's processes have a limit, and Android frees memory by ending processes.
+    pub fn ends_pages(self, agent: &str) -> bool {
+        self.is_webkit() || agent.contains("Android")
+    }
+
     /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -360,6 +366,19 @@ mod tests {
     fn pages_on_phones_and_tablets_have_a_memory_limit() {
         let limits = [IPhone, IPad, WebKit, Other].map(WebGpuImplementation::memory_limit);
         assert_eq!(limits, [Some(640 << 20), Some(1400 << 20), None, None]);
+    }
+
+    #[test]
+    fn webkit_and_android_end_pages() {
+        for (begin, end, touch_points, _) in AGENTS {
+            let agent = format!("{begin} {end}");
+            let implementation = WebGpuImplementation::from_user_agent(&agent, *touch_points);
+            let expected = implementation != Other || agent.contains("Android");
+            assert_eq!(implementation.ends_pages(&agent), expected, "{agent}");
+        }
+        assert!(!Other.ends_pages(&format!("{LINUX} Chrome/141.0.0.0 Safari/537.36")));
+        assert!(!Other.ends_pages(&format!("{MAC_CHROME} Chrome/141.0.0.0 Safari/537.36")));
+        assert!(WebKit.ends_pages(&format!("{MAC} Version/26.0 Safari/605.1.15")));
     }
 
     #[test]

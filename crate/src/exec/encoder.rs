@@ -2,7 +2,8 @@
 //! for each.
 
 use super::files::ModelFiles;
-use super::graph_runner::{GraphRunner, LoadTasks, WeightFiles};
+use super::graph_runner::{GraphRunner, WeightFiles};
+use super::load::LoadTasks;
 use super::load_times::{LoadTimes, Stopwatch};
 use super::model::MemoryUse;
 use super::options::{Precision, RunOptions};

@@ -1,7 +1,7 @@
 //! A graph with its weights on the device, and its programs by key. Decoders, encoders, vision and
 //! audio encoders and codecs each own one. Programs are planned by the owner and made on demand.
 
-use super::load::{LoadOutput, WeightLoadRequest, load_compiled};
+use super::load::{LoadOutput, LoadTasks, WeightLoadRequest, load_compiled};
 use super::load_times::LoadTimes;
 use super::planned_graph::{KeyedPlans, PlannedGraph, StepPlan};
 use super::program_key::{OverlayId, ProgramKey};
@@ -26,24 +26,6 @@ pub struct WeightFiles<'a> {
     pub checkpoint: &'a Checkpoint,
     /// The weights in them.
     pub stored: &'a Weights,
-}
-
-/// What runs while weights arrive.
-pub struct LoadTasks<'a> {
-    /// Runs before anything else is submitted to the device.
-    pub tune: LocalBoxFuture<'a, Result<()>>,
-    /// Starts once kernels compile and bytes arrive.
-    pub meanwhile: LocalBoxFuture<'a, Result<()>>,
-}
-
-impl LoadTasks<'_> {
-    /// Nothing.
-    pub fn none() -> Self {
-        Self {
-            tune: Box::pin(async { Ok(()) }),
-            meanwhile: Box::pin(async { Ok(()) }),
-        }
-    }
 }
 
 /// A program that was asked for.
@@ -119,7 +101,7 @@ impl GraphRunner {
             pipelines,
             buffers,
             times,
-        } = load_compiled(wanted, tasks.tune, &plan, tasks.meanwhile).await?;
+        } = load_compiled(wanted, &plan, tasks).await?;
         let mut runner = Self {
             planned: Rc::new(planned),
             weights: Rc::default(),

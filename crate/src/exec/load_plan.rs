@@ -34,6 +34,10 @@ pub struct LoadPlan {
     pub precision: Precision,
     /// Notes on choices that a user may not expect.
     pub notes: Vec<String>,
+    /// Bytes of weights, states and headroom.
+    pub needed: u64,
+    /// Those of `needed` that are allocated after the weights.
+    pub reserve: u64,
 }
 
 /// Plans how a model is loaded and run, from its graph without fusions.
@@ -80,6 +84,7 @@ pub fn plan_load(
         fuse_graph(plain, stored, caps, &options)
     };
     let memory = options.memory.or(caps.memory).unwrap_or(u64::MAX);
+    let memory = memory.min(options.room.unwrap_or(u64::MAX));
     let (precision, mut notes, fit) = fit_precision(
         options.overrides.precision,
         bytes_of(asked),
@@ -115,7 +120,7 @@ pub fn plan_load(
     }
     if needed > memory {
         if options.must_fit || caps.ios {
-            let hint = if options.memory.is_some() {
+            let hint = if options.memory == Some(memory) {
                 "Raise maxMemory, or load a smaller model or one with stronger quantization."
             } else {
                 "Load a smaller model or one with stronger quantization."
@@ -153,6 +158,8 @@ pub fn plan_load(
         steps,
         precision,
         notes,
+        needed,
+        reserve: bytes_of(capacity) + HEADROOM_BYTES,
     })
 }
 

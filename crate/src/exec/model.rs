@@ -3,33 +3,32 @@
 mod adapter;
 mod cpu_check;
 mod fingerprint;
+mod load;
 mod states;
 mod verify;
 
 use super::decoder_steps::DecoderSteps;
 use super::files::ModelFiles;
-use super::graph_runner::{GraphRunner, LoadTasks, WeightFiles};
-use super::load_plan::{LoadPlan, plan_load};
-use super::load_times::{LoadTimes, Stopwatch};
+use super::graph_runner::GraphRunner;
+use super::load_times::LoadTimes;
 use super::options::{Precision, RunOptions};
 use super::planned_graph::{PlannedGraph, StepPlan};
 use super::program_key::{OverlayId, ProgramKey};
-use super::step::{Buffers, PlanBuffers, Step, rope_buffers};
+use super::step::{Buffers, PlanBuffers, Step};
 use super::step_costs::StepCosts;
-use super::tune::{Tuning, TuningSource, tune};
+use super::tune::Tuning;
 use super::turns::Turns;
 use super::weight_paging::{PagingStats, WeightPager};
+use crate::arch::LoadConfig;
 use crate::arch::vision::ImageMask;
-use crate::arch::{LoadConfig, image_mask, mrope_sections};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
 use crate::kernels::subgroup_matrix::MatrixTiling;
-use crate::plan::{Slot, StatePlan, StepKind, WeightPlans};
+use crate::plan::{StatePlan, StepKind, WeightPlans};
 use crate::vision::MropeSections;
 use crate::{Error, Result};
-use futures_util::future::LocalBoxFuture;
 use futures_util::lock::Mutex;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -134,94 +133,6 @@ impl Model {
     ) -> Result<Rc<Self>> {
         let nothing = Box::pin(async { Ok(()) });
         Self::load_concurrently(gpu.into(), source, files, options, nothing).await
-    }
-
-    /// Runs [`Self::load_files`] and, concurrently, `meanwhile`, which starts once kernels compile
-    /// and weights arrive.
-    ///
-    /// # Errors
-    /// Errors of the source, the configuration, the checkpoint, the device or `meanwhile`.
-    pub async fn load_concurrently(
-        gpu: Rc<Gpu>,
-        source: &Source,
-        mut files: ModelFiles,
-        mut options: RunOptions,
-        meanwhile: LocalBoxFuture<'_, Result<()>>,
-    ) -> Result<Rc<Self>> {
-        let mut whole = Stopwatch::start();
-        let graph = files.take_decoder_graph()?;
-        let ModelFiles {
-            config,
-            checkpoint,
-            weights: stored,
-            store,
-            ..
-        } = files;
-        let LoadPlan {
-            planned,
-            steps,
-            precision,
-            mut notes,
-        } = plan_load(&graph, &config, &stored, gpu.caps(), &options)?;
-        options.fusions = planned.fusions;
-        let weights = planned.weights.clone();
-        let mut tuning = Tuning::without_choices(TuningSource::Off);
-        let tasks = LoadTasks {
-            tune: Box::pin(async {
-                tuning = tune(&gpu, source, &weights, options.tune).await?;
-                Ok(())
-            }),
-            meanwhile,
-        };
-        let from = WeightFiles {
-            source,
-            checkpoint: &checkpoint,
-            stored: &stored,
-        };
-        let first = |planned: &_| {
-            let plan = |key| Ok((key, steps.plan(planned, gpu.caps(), key)?));
-            let keys = steps.first(planned, gpu.caps());
-            keys.into_iter().map(plan).collect()
-        };
-        let (mut runner, plans, mut load) =
-            GraphRunner::load(&gpu, from, planned, &store, &first, tasks).await?;
-        notes.extend(tuning.failure.iter().map(|reason| {
-            format!("Kernels were not autotuned ({reason}). The default variants are used.")
-        }));
-        let mut bytes = MemoryUse {
-            weights: runner.weight_bytes(),
-            ..MemoryUse::default()
-        };
-        let before = gpu.resource_counts().bytes;
-        let pager = WeightPager::new(&gpu, (source, checkpoint, stored), &mut runner, steps.chunk)?;
-        shared_ropes(&gpu, &mut runner)?;
-        bytes.activations = gpu.resource_counts().bytes - before;
-        runner.add_programs(&gpu, plans)?;
-        gpu.check().await?;
-        let peak = tuning.peak_bytes.max(gpu.resource_counts().bytes);
-        load.peak_bytes = load.peak_bytes.max(peak);
-        load.total_ms = whole.lap();
-        Ok(Rc::new(Self {
-            gpu,
-            mrope_sections: mrope_sections(&config),
-            image_mask: image_mask(&config),
-            config,
-            precision,
-            notes,
-            tuning,
-            load,
-            runner,
-            steps,
-            overlays: RefCell::default(),
-            bytes: Cell::new(bytes),
-            options,
-            turns: Turns::default(),
-            batch_size: Cell::new(1),
-            kept_ahead: Cell::new(FIRST_KEPT),
-            step_costs: Cell::default(),
-            draft_pause: Cell::default(),
-            pager: pager.map(Mutex::new),
-        }))
     }
 
     /// The graph, with the fusions shared by prefill and decode.
@@ -406,21 +317,4 @@ impl Model {
         let planned = self.planned(overlay);
         planned.plan(self.gpu.caps(), graph, rows, planned.capacity)
     }
-}
-
-/// Creates and fills the RoPE tables that all sequences share.
-fn shared_ropes(gpu: &Gpu, runner: &mut GraphRunner) -> Result<()> {
-    let GraphRunner {
-        planned, shared, ..
-    } = runner;
-    rope_buffers(gpu, &planned.graph, planned.capacity, shared, |rope| {
-        !rope.depends_on_length()
-    })?;
-    for (index, spec) in planned.graph.ropes.iter().enumerate() {
-        if let Some(buffer) = shared.get(&Slot::Rope(index)) {
-            let table = spec.table(0, planned.capacity, 0);
-            gpu.write(buffer, 0, bytemuck::cast_slice(&table));
-        }
-    }
-    Ok(())
 }

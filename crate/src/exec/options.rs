@@ -128,9 +128,10 @@ pub struct RunOptions {
     /// ([`Model::prepare_short`](super::Model::prepare_short)). Enabled by default where its
     /// kernels compile quickly: not on software adapters.
     pub short_prefill: Option<bool>,
-    /// Maximum device memory of the model in bytes; defaults to the estimated memory of the device,
-    /// if there is an estimate.
+    /// Maximum device memory of the model in bytes; by default what the device has room for.
     pub memory: Option<u64>,
+    /// Bytes that the device has room for, as measured.
+    pub room: Option<u64>,
     /// Fail if the model needs more, instead of warning.
     pub must_fit: bool,
     /// How many experts stay on the device; by default all, or as many as fit when memory is short.
@@ -183,6 +184,7 @@ impl Default for RunOptions {
             prefill_chunk: 0,
             short_prefill: None,
             memory: None,
+            room: None,
             must_fit: false,
             experts: None,
             prefetch_experts: true,

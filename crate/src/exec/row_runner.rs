@@ -2,7 +2,8 @@
 //! encoders, cross-attention projections and codecs.
 
 use super::files::ModelFiles;
-use super::graph_runner::{GraphRunner, LoadTasks, WeightFiles};
+use super::graph_runner::{GraphRunner, WeightFiles};
+use super::load::LoadTasks;
 use super::options::RunOptions;
 use super::planned_graph::{PlannedGraph, StepPlan};
 use super::program_key::ProgramKey;

@@ -2,7 +2,7 @@
 //! up to a router and reads back the selected experts. Missing ones are loaded from the files or
 //! the browser's cache, and the step continues with slots instead of expert ids.
 
-use super::graph_runner::GraphRunner;
+use super::graph_runner::{GraphRunner, WeightFiles};
 use super::load::{TranscodePipelines, WeightLoadRequest, load_rows};
 use super::lru::LruSlots;
 use super::step::{Buffers, Step, StepBreak};
@@ -105,7 +105,7 @@ impl WeightPager {
     /// the runner.
     pub fn new(
         gpu: &Gpu,
-        (source, checkpoint, stored): (&Source, Checkpoint, Weights),
+        files: WeightFiles<'_>,
         runner: &mut GraphRunner,
         chunk: usize,
     ) -> Result<Option<Self>> {
@@ -151,9 +151,9 @@ impl WeightPager {
         };
         runner.add_weight_buffers(&shared);
         Ok(Some(Self {
-            source: source.clone(),
-            checkpoint,
-            stored,
+            source: files.source.clone(),
+            checkpoint: files.checkpoint.clone(),
+            stored: files.stored.clone(),
             pipelines: TranscodePipelines::new(),
             layers,
             tables,

@@ -79,13 +79,14 @@ impl WeightPlane {
 }
 
 /// A weight on the device.
+#[derive(Clone)]
 struct StoredWeight {
     plan: WeightPlan,
     planes: Vec<(WeightPlane, Buffer)>,
 }
 
 /// Weights on the device by name.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct WeightStore {
     weights: SortedMap<WeightName, StoredWeight>,
 }

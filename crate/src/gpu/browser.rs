@@ -3,8 +3,8 @@
 //! recorded program in one call.
 
 use super::{
-    Backend, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Grid, ResourceCounts,
-    SubmitGrouping, UniformArena, WebGpuImplementation, out_of_memory,
+    Backend, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Grid, Refusal,
+    ResourceCounts, SubmitGrouping, UniformArena, WebGpuImplementation, out_of_memory,
 };
 use crate::device::preprocess::Access;
 use crate::device::registry::Shader;
@@ -34,6 +34,12 @@ extern "C" {
     fn set_group(this: &JsGpu, size: u32);
     #[wasm_bindgen(method, catch)]
     fn buffer(this: &JsGpu, label: &str, size: f64, uniform: bool) -> Result<u32, JsValue>;
+    #[wasm_bindgen(method)]
+    fn probe(this: &JsGpu, bytes: f64);
+    #[wasm_bindgen(method)]
+    fn allocations(this: &JsGpu) -> Promise;
+    #[wasm_bindgen(method, js_name = takeRefusal)]
+    fn take_refusal(this: &JsGpu) -> Float64Array;
     #[wasm_bindgen(method)]
     fn destroy(this: &JsGpu, slot: u32);
     #[wasm_bindgen(method)]
@@ -91,6 +97,7 @@ pub struct BrowserGpu {
     js: Rc<OwnedJsGpu>,
     caps: Caps,
     bytes: Rc<Cell<u64>>,
+    refusal: Cell<Option<Refusal>>,
 }
 
 struct BufferInner {
@@ -198,6 +205,18 @@ fn exception_message(error: &JsValue) -> String {
 }
 
 impl BrowserGpu {
+    /// The first refusal since it was last taken.
+    fn refusal(&self) -> Option<Refusal> {
+        if let [held, needed, is_probe] = self.js.take_refusal().to_vec()[..] {
+            self.refusal.set(self.refusal.get().or(Some(Refusal {
+                held: held as u64,
+                needed: needed as u64,
+                is_probe: is_probe != 0.0,
+            })));
+        }
+        self.refusal.get()
+    }
+
     /// Writes bytes from JavaScript without copying them through WebAssembly memory.
     pub fn write_js(&self, buffer: &Buffer, offset: u64, bytes: &Uint8Array) {
         self.js.write(buffer.0.slot, offset as f64, bytes);
@@ -266,6 +285,7 @@ impl Backend for BrowserGpu {
             js: Rc::new(OwnedJsGpu(js)),
             caps,
             bytes: Rc::default(),
+            refusal: Cell::default(),
         })
     }
 
@@ -287,6 +307,28 @@ impl Backend for BrowserGpu {
             size,
             bytes: self.bytes.clone(),
         })))
+    }
+
+    fn probe(&self, bytes: u64) {
+        if !self.caps.software {
+            self.js.probe(bytes as f64);
+        }
+    }
+
+    fn allocations(&self) -> impl Future<Output = Result<()>> {
+        let answered = JsFuture::from(self.js.allocations());
+        async {
+            match answered.await {
+                Ok(refused) if refused.is_falsy() => Ok(()),
+                _ => self.check().await,
+            }
+        }
+    }
+
+    fn take_refusal(&self) -> Option<Refusal> {
+        let refusal = self.refusal();
+        self.refusal.set(None);
+        refusal
     }
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
@@ -479,11 +521,15 @@ impl Backend for BrowserGpu {
             }
         };
         Err(match kind {
-            "memory" => out_of_memory(
-                named("the model"),
-                self.bytes.get(),
-                self.caps.max_buffer_size,
-            ),
+            "memory" => {
+                let alive = self.bytes.get();
+                let refusal = self.refusal().unwrap_or(Refusal {
+                    held: alive,
+                    needed: alive,
+                    is_probe: false,
+                });
+                refusal.error(named("the model"))
+            }
             "lost" => Error::DeviceLost {
                 reason: reason.into(),
             },
@@ -521,6 +567,10 @@ fn caps_of(facts: &JsValue, implementation: WebGpuImplementation, options: &Devi
     let flag = |name: &str| get(name).is_truthy();
     let cap = |limit: f64| options.limit_buffer_size(limit as u64);
     let webkit = implementation.is_webkit();
+    let ends_pages = implementation.ends_pages(&host::user_agent());
+    let estimate = implementation
+        .memory_limit()
+        .unwrap_or_else(|| estimate_memory(number("maxBufferSize") as u64));
     let storage = number("maxWorkgroupStorage") as u32;
     let vendor = text("vendor");
     let lanes = (number("subgroupMin") as u32, number("subgroupMax") as u32);
@@ -552,9 +602,9 @@ fn caps_of(facts: &JsValue, implementation: WebGpuImplementation, options: &Devi
         timestamps: flag("timestamps"),
         max_buffer_size: cap(number("maxBufferSize")),
         max_binding_size: cap(number("maxBindingSize")),
-        memory: implementation
-            .memory_limit()
-            .or_else(|| Some(estimate_memory(number("maxBufferSize") as u64))),
+        memory: ends_pages.then_some(estimate),
+        estimated_memory: Some(estimate),
+        measured: Rc::default(),
         max_workgroup_storage: if webkit {
             storage.min(16 << 10)
         } else {

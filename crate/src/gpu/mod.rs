@@ -40,6 +40,27 @@ fn out_of_memory(what: impl Into<String>, needed: u64, limit: u64) -> Error {
     }
 }
 
+/// Sizes of the buffers that [`Backend::probe`] allocates; js/gpu.js has the same.
+#[cfg(not(target_arch = "wasm32"))]
+const PROBE_BUFFER_BYTES: u64 = 32 << 20;
+
+/// An allocation that the device refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// Bytes that were allocated before.
+    pub held: u64,
+    /// The same with the refused buffer.
+    pub needed: u64,
+    /// Whether only [`Backend::probe`] wanted it.
+    pub is_probe: bool,
+}
+
+impl Refusal {
+    fn error(self, what: impl Into<String>) -> Error {
+        out_of_memory(what, self.needed, self.held)
+    }
+}
+
 /// How a buffer is used; every buffer can be a copy source and destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BufferUsage {
@@ -163,6 +184,20 @@ pub trait Backend: Sized {
     /// # Errors
     /// `OutOfMemory` when the size is over the device's limit.
     fn buffer(&self, label: &str, size: u64, usage: BufferUsage) -> Result<Buffer>;
+
+    /// Allocates `bytes` more and frees them at once, to learn whether the device has room for them:
+    /// [`Self::allocations`] and [`Self::check`] report a refusal. Does nothing on a software
+    /// adapter, whose memory is the system's.
+    fn probe(&self, bytes: u64);
+
+    /// Waits until the device has answered all allocations so far, but not for other work.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when it refused one; `DeviceLost`.
+    fn allocations(&self) -> impl Future<Output = Result<()>>;
+
+    /// The first allocation that the device refused since the last call.
+    fn take_refusal(&self) -> Option<Refusal>;
 
     /// Writes bytes at an offset, both multiples of 4, before the next submit.
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]);

@@ -5,8 +5,8 @@ mod adapter;
 mod pipeline;
 
 use super::{
-    Backend, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Grid, ResourceCounts,
-    UniformArena, out_of_memory,
+    Backend, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Grid, PROBE_BUFFER_BYTES,
+    Refusal, ResourceCounts, UniformArena, out_of_memory,
 };
 use crate::device::registry::Shader;
 use crate::{Error, Result};
@@ -46,6 +46,8 @@ struct Inner {
     omit: Option<&'static str>,
     /// Maximum total bytes of all buffers.
     max_bytes: Cell<u64>,
+    /// The first refused allocation.
+    refusal: Cell<Option<Refusal>>,
     /// Compiled kernels by WGSL source, where caching is enabled.
     kernel_cache: OnceCell<Kernels>,
 }
@@ -196,6 +198,38 @@ impl Inner {
 }
 
 impl NativeGpu {
+    /// Whether the device refused memory and [`Backend::check`] has not reported it.
+    fn is_refused(&self) -> bool {
+        let error = self.inner.error.lock();
+        error.is_ok_and(|error| matches!(*error, Some(Error::OutOfMemory { .. })))
+    }
+
+    /// Allocates a buffer after `held` bytes; notes if the device refuses.
+    fn allocate(
+        &self,
+        descriptor: &wgpu::BufferDescriptor<'_>,
+        held: u64,
+        is_probe: bool,
+    ) -> wgpu::Buffer {
+        let was_refused = self.is_refused();
+        let raw = self.inner.device.create_buffer(descriptor);
+        let needed = held + descriptor.size;
+        // Reported asynchronously, as a device does.
+        if needed > self.inner.max_bytes.get()
+            && let Ok(mut error) = self.inner.error.lock()
+        {
+            error.get_or_insert(out_of_memory("the model", 0, 0));
+        }
+        if !was_refused && self.is_refused() {
+            self.inner.refusal.set(Some(Refusal {
+                held,
+                needed,
+                is_probe,
+            }));
+        }
+        raw
+    }
+
     fn encoder(&self) -> wgpu::CommandEncoder {
         self.inner
             .device
@@ -327,6 +361,7 @@ impl Backend for NativeGpu {
                 lost,
                 omit: options.omit,
                 max_bytes: Cell::new(u64::MAX),
+                refusal: Cell::default(),
                 kernel_cache: OnceCell::new(),
             }),
         })
@@ -350,22 +385,47 @@ impl Backend for NativeGpu {
             usage,
             mapped_at_creation: false,
         };
-        let raw = self.inner.device.create_buffer(&descriptor);
+        let raw = self.allocate(&descriptor, self.resource_counts().bytes, false);
         self.update_counts(|c| {
             c.buffers += 1;
             c.bytes += size;
         });
-        // Reported asynchronously, as a device does.
-        if self.resource_counts().bytes > self.inner.max_bytes.get()
-            && let Ok(mut error) = self.inner.error.lock()
-        {
-            error.get_or_insert(out_of_memory("the model", 0, 0));
-        }
         Ok(Buffer(Rc::new(BufferInner {
             raw,
             size,
             created: self.inner.created.clone(),
         })))
+    }
+
+    fn probe(&self, bytes: u64) {
+        if self.inner.caps.software && self.inner.max_bytes.get() == u64::MAX {
+            return;
+        }
+        let held = self.resource_counts().bytes;
+        let step = PROBE_BUFFER_BYTES.min(self.inner.caps.max_weight_buffer());
+        let allocate = |at: u64| {
+            let descriptor = wgpu::BufferDescriptor {
+                label: Some("probe"),
+                size: step.min(bytes - at).next_multiple_of(16),
+                usage: wgpu::BufferUsages::STORAGE,
+                mapped_at_creation: false,
+            };
+            self.allocate(&descriptor, held + at, true)
+        };
+        let made: Vec<_> = (0..bytes).step_by(step as usize).map(allocate).collect();
+        made.iter().for_each(wgpu::Buffer::destroy);
+    }
+
+    async fn allocations(&self) -> Result<()> {
+        if self.is_refused() {
+            self.check().await
+        } else {
+            Ok(())
+        }
+    }
+
+    fn take_refusal(&self) -> Option<Refusal> {
+        self.inner.refusal.take()
     }
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
@@ -543,14 +603,15 @@ impl Backend for NativeGpu {
     async fn check(&self) -> Result<()> {
         let taken = self.inner.error.lock().ok().and_then(|mut e| e.take());
         taken.map_or(Ok(()), |error| match error {
-            // wgpu reports no size: the live buffers did not fit.
+            // wgpu reports no size.
             Error::OutOfMemory { .. } => {
                 let alive = self.resource_counts().bytes;
-                Err(out_of_memory(
-                    "the model",
-                    alive,
-                    alive.min(self.inner.caps.max_buffer_size),
-                ))
+                let refusal = self.inner.refusal.get().unwrap_or(Refusal {
+                    held: alive,
+                    needed: alive,
+                    is_probe: false,
+                });
+                Err(refusal.error("the model"))
             }
             other => Err(self.inner.or_device_lost(other)),
         })
@@ -572,6 +633,7 @@ impl NativeGpu {
             max_binding_size: options.limit_buffer_size(inner.caps.max_binding_size),
             tuned: options.tuning_table(),
             force: options.variant_override,
+            measured: Rc::default(),
             ..inner.caps.clone()
         };
         Self {
@@ -585,6 +647,7 @@ impl NativeGpu {
                 lost: inner.lost.clone(),
                 omit: options.omit,
                 max_bytes: Cell::new(u64::MAX),
+                refusal: Cell::default(),
                 kernel_cache: inner.kernel_cache.clone(),
             }),
         }

@@ -11,11 +11,14 @@ use super::speak::SpeechSynthesizer;
 use super::text_pipeline::TextPipeline;
 use super::transcribe::Transcriber;
 use super::vision::VisionPipeline;
+use crate::device::memory::{MeasuredMemory, RECORD_NAME, read_measured, with_measured};
 use crate::exec::{ModelFiles, RunOptions};
 use crate::format::gguf::Gguf;
-use crate::gpu::Gpu;
+use crate::gpu::{Backend, Caps, Gpu};
 use crate::hub::{Phase, Source};
+use crate::util::clock::now_ms;
 use crate::{Error, Result};
+use futures_util::future::join;
 use serde_json::Value;
 use std::future::ready;
 use std::rc::Rc;
@@ -129,6 +132,19 @@ impl TaskModel {
         task: Option<Task>,
         options: RunOptions,
     ) -> Result<Self> {
+        let caps = gpu.caps().clone();
+        let loading = Self::load_files(gpu, source, codec, name, task, options);
+        with_memory_record(&caps, source, loading).await
+    }
+
+    async fn load_files(
+        gpu: Gpu,
+        source: &Source,
+        codec: Option<&Source>,
+        name: &str,
+        task: Option<Task>,
+        options: RunOptions,
+    ) -> Result<Self> {
         source.progress().phase(Phase::Config);
         // A GGUF file that the caller names holds its own configuration.
         let config = if source.gguf().is_some() {
@@ -206,6 +222,31 @@ impl TaskModel {
             }
         }
     }
+}
+
+/// Runs a load with what earlier ones have found the device to hold, and persists what this one
+/// finds. The record arrives before the files are open.
+async fn with_memory_record<T>(
+    caps: &Caps,
+    source: &Source,
+    loading: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let record = async {
+        let record = source.read_persisted(RECORD_NAME).await;
+        let record = record.unwrap_or_default();
+        let known = read_measured(&record, caps, now_ms());
+        if caps.measured.get() == MeasuredMemory::default() {
+            caps.measured.set(known);
+        }
+        (record, known)
+    };
+    let ((record, known), loaded) = join(record, loading).await;
+    let measured = caps.measured.get();
+    if measured.differs_from(known) {
+        let record = with_measured(&record, caps, measured);
+        source.persist(RECORD_NAME, record).await;
+    }
+    loaded
 }
 
 #[inline(never)]

@@ -41,10 +41,10 @@ request_options! {
         embedding_weights: Option<String> = None => RequestOption::one_of(PRECISIONS)
             .default("auto")
             .of(&[Api::Load]);
-        /// GPU memory limit in bytes for `auto`; estimated by default, since browsers do not report it.
-        /// A model that exceeds it loads with a warning; of a list of models none that exceeds it loads.
+        /// GPU memory limit in bytes for `auto`; by default what the device does not refuse. A model that
+        /// exceeds it loads with a warning; of a list of models none that exceeds it loads.
         max_memory: Option<u64> = None => RequestOption::bytes()
-            .default("estimated")
+            .default("what the device has")
             .of(&[Api::Load]);
         /// Splits weights larger than this many bytes into several buffers, even when the device allows
         /// larger ones; for tests.
@@ -112,7 +112,7 @@ request_options! {
         /// A smaller model of the same vocabulary that proposes tokens, which the model verifies in one
         /// step: a repository or a folder's URL. The answer stays the same.
         draft: Option<String> = None => RequestOption::text().default("none").of(&[Api::Load]);
-        /// Refuses a model that is estimated not to fit the device's memory, before its weights are
+        /// Refuses a model that does not fit the device's memory, usually before its weights are
         /// downloaded.
         must_fit: Option<bool> = None => RequestOption::boolean();
     }

@@ -4,9 +4,12 @@ use super::JsResult;
 use super::values::{to_js, to_plain_js};
 use super::version;
 use crate::Error;
+use crate::device::memory::{RECORD_NAME, read_measured};
 use crate::diag::{DiagnosticResult, chain::run_chain, run_device_checks};
-use crate::gpu::{Backend, DeviceOptions, Gpu, SubmitGrouping, WebGpuImplementation};
+use crate::gpu::{Backend, Caps, DeviceOptions, Gpu, SubmitGrouping, WebGpuImplementation};
+use crate::hub::{CacheStore, KeyValueStore};
 use crate::task::parse_submit_group;
+use crate::util::clock::now_ms;
 use crate::util::host;
 use js_sys::{Object, Reflect};
 use wasm_bindgen::prelude::*;
@@ -30,8 +33,29 @@ pub async fn device_report(touch_points: u32) -> JsResult<JsValue> {
     .await
     .map_err(|e| to_js(&e))?;
     let report = to_plain_js(gpu.caps());
+    let (memory, is_limit) = model_memory(gpu.caps()).await;
+    let _ = Reflect::set(&report, &"memory".into(), &(memory as f64).into());
+    let _ = Reflect::set(&report, &"memoryIsLimit".into(), &is_limit.into());
     let _ = Reflect::set(&report, &"engine".into(), &version().into());
     Ok(Object::from(report).into())
+}
+
+/// Bytes that models can take, and whether more was refused or would end the page. Otherwise they
+/// are an estimate, or what the device has held; it may have more.
+async fn model_memory(caps: &Caps) -> (u64, bool) {
+    if let Some(limit) = caps.memory {
+        return (limit, true);
+    }
+    let record = match CacheStore::open().await {
+        Ok(store) => store.get(RECORD_NAME, 0).await,
+        Err(_) => None,
+    };
+    let record = record.map(|record| record.to_vec()).unwrap_or_default();
+    let measured = read_measured(&record, caps, now_ms());
+    match measured.limit {
+        Some(limit) => (limit, true),
+        None => (measured.held.max(caps.estimated_memory.unwrap_or(0)), false),
+    }
 }
 
 /// Checks that a long chain of kernels gives the same result in submit groups of this size as one

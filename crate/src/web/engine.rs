@@ -204,7 +204,6 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let open = async || open_source(options, progress.clone()).await;
     let (mut loaded, source, second) = Source::load(open, async |source| {
         let name = string_property(options, "model").unwrap_or_else(|| SELECTED_FILES_NAME.into());
-        let gpu = Gpu::open(&device).await?;
         let open_second = async |name: &str, progress: &Progress| {
             let hub = HubOptions {
                 revision: None,
@@ -220,8 +219,15 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
             Some(name) => Some(open_second(name, &progress).await?),
             None => None,
         };
-        let mut loaded =
-            TaskModel::load_with(gpu, source, second.as_deref(), &name, task, run).await?;
+        let attempt = async || {
+            let gpu = Gpu::open(&device).await?;
+            TaskModel::load_with(gpu, source, second.as_deref(), &name, task, run).await
+        };
+        let mut loaded = match attempt().await {
+            // The next attempt plans with less.
+            Err(error) if error.is_loss_by_memory() => attempt().await?,
+            loaded => loaded?,
+        };
         loaded.enable_images(source.clone(), run).await?;
         if let Some(name) = &request.draft {
             let draft = open_second(name, &draft_progress).await?;

@@ -389,7 +389,7 @@ export const calibrate = async (group) => {
   return killed();
 };
 export const imageSize = () => [4, 4];
-export const deviceReport = async () => ({ webgpu: true, memory: 2e9 });
+export const deviceReport = async () => ({ webgpu: true, memory: 2e9, memoryIsLimit: true });
 export const cachedModels = async () =>
   ["https://huggingface.co/a/b@main", "https://huggingface.co/a/b@v2", "https://hub.test/a/b@main", "https://x.test/models/a"].map((source) => ({
     source,

@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { HUB, LOAD } from "../strings";
 import { announce } from "../ui/announce";
-import { modelMemory } from "./device-memory";
+import { fitsDevice, modelMemory } from "./device-memory";
 import { DownloadButton } from "./download-button";
 import type { QueuedModel } from "./download-queue";
 import { type GgufFile, ggufFiles, type HubAddress, type HubModel, memoryFor, requestFor, searchHub } from "./hub-search";
@@ -80,10 +80,11 @@ function facts({ quantized, parameters: count, downloads, licence, gguf, gated }
   return words.filter(Boolean);
 }
 
-/** Says if a model of this size is likely too large. */
+/** Says if a model of this size fits, or is likely too large. */
 function Fit({ size }: { size: number }) {
-  if (modelMemory.value === undefined) return null;
-  return memoryFor(size) > modelMemory.value ? <span class="choice-facts too-large">{LOAD.tooLarge(bytes(modelMemory.value))}</span> : <span class="choice-facts">{HUB.fits}</span>;
+  const fits = fitsDevice(memoryFor(size));
+  if (fits === undefined) return null;
+  return fits ? <span class="choice-facts">{HUB.fits}</span> : <span class="choice-facts too-large">{LOAD.tooLarge(bytes(modelMemory.value?.bytes ?? 0))}</span>;
 }
 
 /** A GGUF repository, which opens to its files. */

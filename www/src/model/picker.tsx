@@ -18,7 +18,7 @@ import { DownloadButton } from "./download-button";
 import { dequeue, downloadsView, resumeDownloads, type QueuedModel } from "./download-queue";
 import type { Suggestion } from "./catalog";
 import { expectedRate } from "./decode-rate";
-import { queryModelMemory, modelMemory } from "./device-memory";
+import { fitsDevice, queryModelMemory, modelMemory } from "./device-memory";
 import type HubResultsView from "./hub-results";
 import { InUse } from "./in-use";
 import type { ModelSlot, LoadRequest } from "./model-store";
@@ -178,7 +178,7 @@ function Repository({ suggestions, task, advanced, load, queued, current }: Repo
                 <span class="choice-name">{name}</span>
                 <span class="choice-note">
                   {NOTES[note] ?? note}
-                  {modelMemory.value !== undefined && memory > modelMemory.value && <span class="choice-facts too-large">{LOAD.tooLarge(bytes(modelMemory.value))}</span>}
+                  {fitsDevice(memory) === false && <span class="choice-facts too-large">{LOAD.tooLarge(bytes(modelMemory.value?.bytes ?? 0))}</span>}
                   <span class="choice-facts">{[HUB.parameters(parameters), PICKER.bits(bits), IN_USE.memory(bytes(memory)), licence, ...downloadTime(size)].join(" · ")}</span>
                 </span>
                 <span class="choice-size">{bytes(size)}</span>

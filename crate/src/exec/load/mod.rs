@@ -16,7 +16,7 @@ use crate::plan::{Plan, WeightPlans};
 use crate::util::clock;
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
-use futures_util::future::{LocalBoxFuture, try_join3};
+use futures_util::future::{LocalBoxFuture, try_join4};
 use loader::Loader;
 pub use loader::TranscodePipelines;
 use std::cell::{Cell, RefCell};
@@ -44,6 +44,27 @@ pub struct WeightLoadRequest<'a> {
     pub stored: &'a Weights,
 }
 
+/// What runs while weights arrive.
+pub struct LoadTasks<'a> {
+    /// Bytes beyond the weights that the device must have room for; see [`Backend::probe`].
+    pub reserve: u64,
+    /// Runs before anything else is submitted to the device.
+    pub tune: LocalBoxFuture<'a, Result<()>>,
+    /// Starts once kernels compile and bytes arrive.
+    pub meanwhile: LocalBoxFuture<'a, Result<()>>,
+}
+
+impl LoadTasks<'_> {
+    /// Nothing.
+    pub fn none() -> Self {
+        Self {
+            reserve: 0,
+            tune: Box::pin(async { Ok(()) }),
+            meanwhile: Box::pin(async { Ok(()) }),
+        }
+    }
+}
+
 /// The result of a load.
 pub struct LoadOutput {
     /// The compiled plans.
@@ -57,28 +78,27 @@ pub struct LoadOutput {
 }
 
 /// Tunes the device, then builds and compiles plans while weights arrive. Nothing else is submitted
-/// until tuning ends; the first bytes wait. `meanwhile` starts once kernels compile and bytes
-/// arrive; it may block this thread. Not generic, so that the WebAssembly module contains the
+/// until tuning ends; the first bytes wait. `tasks.meanwhile` starts once kernels compile and bytes
+/// arrive; it may block this thread. A refused allocation ends the load, usually before bytes
+/// arrive. Not generic, so that the WebAssembly module contains the
 /// loader once.
 ///
 /// # Errors
-/// Errors of the checkpoint, of `tune`, `plan` and `meanwhile`, of the source or the device.
+/// Errors of the checkpoint, of `plan` and the tasks, of the source or the device.
 #[inline(never)]
 pub fn load_compiled<'a>(
     wanted: WeightLoadRequest<'a>,
-    tune: LocalBoxFuture<'a, Result<()>>,
     plan: &'a dyn Fn() -> Result<KeyedPlans>,
-    meanwhile: LocalBoxFuture<'a, Result<()>>,
+    tasks: LoadTasks<'a>,
 ) -> LocalBoxFuture<'a, Result<LoadOutput>> {
     // On the heap: a page has a short stack.
-    Box::pin(load_and_compile(wanted, tune, plan, meanwhile))
+    Box::pin(load_and_compile(wanted, plan, tasks))
 }
 
 async fn load_and_compile(
     wanted: WeightLoadRequest<'_>,
-    tune: LocalBoxFuture<'_, Result<()>>,
     plan: &dyn Fn() -> Result<KeyedPlans>,
-    meanwhile: LocalBoxFuture<'_, Result<()>>,
+    tasks: LoadTasks<'_>,
 ) -> Result<LoadOutput> {
     let WeightLoadRequest {
         gpu,
@@ -95,8 +115,11 @@ async fn load_and_compile(
     let gate = Latch::default();
     // Report missing tensors before compiling.
     let loader = Loader::new(gpu, graph, plans, stored, &gate)?;
+    gpu.probe(tasks.reserve);
+    // Before other buffers, those of tuning for example.
+    let allocations = gpu.allocations();
     let kernels = async {
-        tune.await?;
+        tasks.tune.await?;
         let tuned_ms = laps.lap();
         let made = plan()?;
         gate.open();
@@ -133,9 +156,9 @@ async fn load_and_compile(
         gate.wait().await;
         // In a browser, commands reach the GPU process only when this thread yields.
         clock::sleep(0.0).await;
-        meanwhile.await
+        tasks.meanwhile.await
     };
-    let (kernels, weights, ()) = try_join3(kernels, weights, work).await?;
+    let (_, kernels, weights, ()) = try_join4(allocations, kernels, weights, work).await?;
     let (plans, pipelines, tuned_ms, kernels_ms) = kernels;
     let ((buffers, mut times), before_ms) = weights;
     let tuned_before = tuned_ms.min(before_ms);

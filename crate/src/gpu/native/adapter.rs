@@ -2,6 +2,7 @@
 
 use super::super::{Caps, DeviceOptions};
 use crate::device::{MatrixDialect, SubgroupMatrix};
+use std::rc::Rc;
 
 /// The limits to request: the adapter's, or WebGPU's guaranteed minimum.
 pub(super) fn limits_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> wgpu::Limits {
@@ -35,6 +36,8 @@ pub(super) fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps 
         max_buffer_size: options.limit_buffer_size(limits.max_buffer_size),
         max_binding_size: options.limit_buffer_size(limits.max_storage_buffer_binding_size),
         memory: None,
+        estimated_memory: None,
+        measured: Rc::default(),
         max_workgroup_storage: limits.max_compute_workgroup_storage_size,
         max_invocations: limits
             .max_compute_invocations_per_workgroup

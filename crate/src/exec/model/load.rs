@@ -1,0 +1,233 @@
+//! Loads a decoder. It is allocated first; where the device refuses, the load goes on with a smaller
+//! plan for the memory that the device had.
+
+use super::{FIRST_KEPT, MemoryUse, Model};
+use crate::arch::{image_mask, mrope_sections};
+use crate::exec::files::ModelFiles;
+use crate::exec::graph_runner::{GraphRunner, WeightFiles};
+use crate::exec::load::LoadTasks;
+use crate::exec::load_plan::{LoadPlan, plan_load};
+use crate::exec::load_times::Stopwatch;
+use crate::exec::options::RunOptions;
+use crate::exec::step::rope_buffers;
+use crate::exec::step_costs::StepCosts;
+use crate::exec::tune::{Tuning, TuningSource, tune};
+use crate::exec::turns::Turns;
+use crate::exec::weight_paging::WeightPager;
+use crate::gpu::{Backend, Gpu, Refusal};
+use crate::hub::Source;
+use crate::plan::Slot;
+use crate::util::clock::now_ms;
+use crate::{Error, Result};
+use futures_util::future::{Fuse, FusedFuture, FutureExt, LocalBoxFuture};
+use futures_util::lock::Mutex;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// What all attempts of a load share.
+struct DecoderLoad<'a> {
+    gpu: Rc<Gpu>,
+    source: &'a Source,
+    files: &'a ModelFiles,
+    /// The result of tuning, once it ended.
+    tuning: Option<Tuning>,
+    /// Runs next to the first attempt that comes so far.
+    meanwhile: Fuse<LocalBoxFuture<'a, Result<()>>>,
+}
+
+/// A plan that did not fit.
+struct Refused {
+    needed: u64,
+    refusal: Refusal,
+    error: Error,
+}
+
+impl Model {
+    /// Runs [`Self::load_files`] and, concurrently, `meanwhile`, which starts once kernels compile
+    /// and weights arrive.
+    ///
+    /// # Errors
+    /// Errors of the source, the configuration, the checkpoint, the device or `meanwhile`.
+    pub async fn load_concurrently(
+        gpu: Rc<Gpu>,
+        source: &Source,
+        mut files: ModelFiles,
+        mut options: RunOptions,
+        meanwhile: LocalBoxFuture<'_, Result<()>>,
+    ) -> Result<Rc<Self>> {
+        let mut whole = Stopwatch::start();
+        let graph = files.take_decoder_graph()?;
+        let loaded = files.store.borrow().clone();
+        let used = gpu.resource_counts().bytes;
+        let measured = gpu.caps().measured.clone();
+        if options.memory.is_none() && options.room.is_none() {
+            // A limit of all models on the device.
+            options.room = measured.get().limit.map(|limit| limit.saturating_sub(used));
+        }
+        let mut load = DecoderLoad {
+            gpu: gpu.clone(),
+            source,
+            files: &files,
+            tuning: None,
+            meanwhile: meanwhile.fuse(),
+        };
+        let mut before: Option<Refused> = None;
+        loop {
+            let plan = plan_load(&graph, &files.config, &files.weights, gpu.caps(), &options)?;
+            let needed = plan.needed;
+            // The smallest plan is tried without what it may need later.
+            let is_smallest = before
+                .as_ref()
+                .is_some_and(|before| needed >= before.needed);
+            if let Some(before) = before.take_if(|before| is_smallest && !before.refusal.is_probe) {
+                return Err(before.error);
+            }
+            let probes = !is_smallest && used + needed > measured.get().held;
+            gpu.take_refusal();
+            let error = match load.attempt(plan, options, probes).await {
+                Ok(mut model) => {
+                    let mut known = measured.get();
+                    known.add_held(gpu.resource_counts().bytes);
+                    if probes && !gpu.caps().software {
+                        known.add_held(used + needed);
+                    }
+                    measured.set(known);
+                    model.load.total_ms = whole.lap();
+                    return Ok(Rc::new(model));
+                }
+                Err(error) => error,
+            };
+            *files.store.borrow_mut() = loaded.clone();
+            let mut known = measured.get();
+            let smaller = needed - needed / 8;
+            let refusal = gpu.take_refusal();
+            if error.is_loss_by_memory() {
+                known.add_refused(used + smaller, now_ms());
+                measured.set(known);
+            }
+            let (Error::OutOfMemory { .. }, Some(refusal)) = (&error, refusal) else {
+                return Err(error);
+            };
+            known.add_refused(refusal.held, now_ms());
+            measured.set(known);
+            let room = refusal.held.saturating_sub(used).min(smaller);
+            options.room = Some(room);
+            before = Some(Refused {
+                needed,
+                refusal,
+                error,
+            });
+        }
+    }
+}
+
+impl DecoderLoad<'_> {
+    /// Loads a model as planned. After an error nothing of it stays on the device.
+    async fn attempt(
+        &mut self,
+        plan: LoadPlan,
+        mut options: RunOptions,
+        probes: bool,
+    ) -> Result<Model> {
+        let LoadPlan {
+            planned,
+            steps,
+            precision,
+            mut notes,
+            reserve,
+            ..
+        } = plan;
+        let Self {
+            gpu,
+            source,
+            files,
+            tuning,
+            meanwhile,
+        } = self;
+        options.fusions = planned.fusions;
+        let weights = planned.weights.clone();
+        let tasks = LoadTasks {
+            reserve: if probes { reserve } else { 0 },
+            tune: Box::pin(async {
+                if tuning.is_none() {
+                    *tuning = Some(tune(gpu, source, &weights, options.tune).await?);
+                }
+                Ok(())
+            }),
+            meanwhile: Box::pin(async {
+                if meanwhile.is_terminated() {
+                    return Ok(());
+                }
+                meanwhile.await
+            }),
+        };
+        let from = WeightFiles {
+            source,
+            checkpoint: &files.checkpoint,
+            stored: &files.weights,
+        };
+        let first = |planned: &_| {
+            let plan = |key| Ok((key, steps.plan(planned, gpu.caps(), key)?));
+            let keys = steps.first(planned, gpu.caps());
+            keys.into_iter().map(plan).collect()
+        };
+        let (mut runner, plans, mut load) =
+            GraphRunner::load(gpu, from, planned, &files.store, &first, tasks).await?;
+        let tuning = tuning
+            .clone()
+            .unwrap_or_else(|| Tuning::without_choices(TuningSource::Off));
+        notes.extend(tuning.failure.iter().map(|reason| {
+            format!("Kernels were not autotuned ({reason}). The default variants are used.")
+        }));
+        let mut bytes = MemoryUse {
+            weights: runner.weight_bytes(),
+            ..MemoryUse::default()
+        };
+        let before = gpu.resource_counts().bytes;
+        let pager = WeightPager::new(gpu, from, &mut runner, steps.chunk)?;
+        shared_ropes(gpu, &mut runner)?;
+        bytes.activations = gpu.resource_counts().bytes - before;
+        runner.add_programs(gpu, plans)?;
+        gpu.check().await?;
+        let peak = tuning.peak_bytes.max(gpu.resource_counts().bytes);
+        load.peak_bytes = load.peak_bytes.max(peak);
+        Ok(Model {
+            gpu: gpu.clone(),
+            mrope_sections: mrope_sections(&files.config),
+            image_mask: image_mask(&files.config),
+            config: files.config.clone(),
+            precision,
+            notes,
+            tuning,
+            load,
+            runner,
+            steps,
+            overlays: RefCell::default(),
+            bytes: Cell::new(bytes),
+            options,
+            turns: Turns::default(),
+            batch_size: Cell::new(1),
+            kept_ahead: Cell::new(FIRST_KEPT),
+            step_costs: Cell::new(StepCosts::default()),
+            draft_pause: Cell::default(),
+            pager: pager.map(Mutex::new),
+        })
+    }
+}
+
+/// Creates and fills the RoPE tables that all sequences share.
+fn shared_ropes(gpu: &Gpu, runner: &mut GraphRunner) -> Result<()> {
+    let GraphRunner {
+        planned, shared, ..
+    } = runner;
+    rope_buffers(gpu, &planned.graph, planned.capacity, shared, |rope| {
+        !rope.depends_on_length()
+    })?;
+    for (index, spec) in planned.graph.ropes.iter().enumerate() {
+        if let Some(buffer) = shared.get(&Slot::Rope(index)) {
+            let table = spec.table(0, planned.capacity, 0);
+            gpu.write(buffer, 0, bytemuck::cast_slice(&table));
+        }
+    }
+    Ok(())
+}
