@@ -74,12 +74,14 @@ export interface SessionOptions {
 export interface AdapterOptions extends Pick<LoadFields, "revision" | "token" | "endpoint" | "cache"> {
   /** The name that requests use; the repository's by default. */
   name?: string;
+  /** Merges it into copies of the matrices that it updates: as fast as the model alone, for more GPU memory. Always so for DoRA. */
+  merge?: boolean;
   onProgress?: (progress: LoadProgress) => void;
   /** Cancels the load. */
   signal?: AbortSignal;
 }
 
-const ADAPTER_OPTIONS = { name: valid.string, revision: LOAD_SPEC.revision, token: LOAD_SPEC.token, endpoint: LOAD_SPEC.endpoint, cache: LOAD_SPEC.cache, onProgress: valid.func, signal: valid.signal };
+const ADAPTER_OPTIONS = { name: valid.string, merge: valid.boolean, revision: LOAD_SPEC.revision, token: LOAD_SPEC.token, endpoint: LOAD_SPEC.endpoint, cache: LOAD_SPEC.cache, onProgress: valid.func, signal: valid.signal };
 
 /** A loaded model, created by `loadModel`. */
 export class Model {
@@ -157,7 +159,7 @@ export class Model {
   }
 
   /**
-   * Loads a LoRA adapter of peft, from a repository or files; returns its name. Requests and sessions choose it by
+   * Loads a LoRA or DoRA adapter of peft, from a repository or files; returns its name. Requests and sessions choose it by
    * `adapter`. Several adapters share the model's weights, which stay as they are.
    *
    * ```js

@@ -6,6 +6,7 @@ use jerboa::Error;
 use jerboa::exec::{
     DecodeParams, OverlayId, Precision, PrecisionOptions, PromptLookup, RunOptions, Session,
 };
+use jerboa::format::{Float, WeightLayout};
 use jerboa::gpu::Backend;
 use jerboa::kernels::attention::Kv;
 use jerboa::plan::Fusions;
@@ -17,9 +18,13 @@ use pollster::block_on;
 const ADAPTERS: [&str; 2] = ["adapter", "query_value"];
 
 fn load_adapter(session: &Session, path: &str) -> Result<OverlayId, Error> {
+    load_adapter_with(session, path, false)
+}
+
+fn load_adapter_with(session: &Session, path: &str, merge: bool) -> Result<OverlayId, Error> {
     block_on(async {
         let source = open(&golden(path)).await?;
-        session.model().load_adapter(&source).await
+        session.model().load_adapter(&source, merge).await
     })
 }
 
@@ -107,6 +112,113 @@ fn an_adapter_runs_on_a_quantized_model() {
         let without = relative_l2(&found, &golden.floats("logits"));
         assert!(without > 0.5, "{name} changes the logits by {without:e}");
     }
+}
+
+/// A session with an adapter, its logits and greedy ids against peft's.
+fn equals_peft(base: &Session, path: &str, names: [&str; 2], ids: &[u32], merge: bool) {
+    let folder = golden(path);
+    let folder = if names[0] == "logits" {
+        folder
+    } else {
+        golden("lora")
+    };
+    let expected = Golden::read(&folder.join("golden.safetensors"));
+    let adapter = load_adapter_with(base, path, merge).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let mut session = Session::with_adapter(base.model(), adapter).expect(path);
+    let found = block_on(session.all_rows(ids, false)).expect(path);
+    let error = relative_l2(&found, &expected.floats(names[0]));
+    // Copies of weights that are not f32 are f16.
+    let mut plans = base.model().weights().values();
+    let is_exact = plans.all(|plan| plan.layout != WeightLayout::Dense(Float::BF16));
+    let limit = if is_exact { 2e-4 } else { 1e-3 };
+    assert!(error < limit, "{path}: {error:e}");
+    let tokens = expected.ints(names[1]);
+    let found = greedy(&mut session, ids, tokens.len());
+    let found: Vec<i32> = found.into_iter().map(|id| id as i32).collect();
+    assert_eq!(found, tokens, "{path}");
+    drop(session);
+    base.model().unload_adapter(adapter);
+}
+
+/// Norms of the rows of all matrices of a layer, of some with biases, and of rows stored by head.
+#[test]
+fn dora_equals_peft() {
+    for name in ["llama", "qwen2", "gpt_neox"] {
+        for fusions in [Fusions::ALL, Fusions::NONE] {
+            let options = RunOptions {
+                fusions,
+                ..with_kv(Kv::F32)
+            };
+            let (base, own) = start(name, &exact(), options);
+            let ids = own.ids("input_ids");
+            let before = base.gpu().resource_counts().bytes;
+            equals_peft(
+                &base,
+                &format!("lora/dora/{name}"),
+                ["logits", "greedy"],
+                &ids,
+                false,
+            );
+            assert_eq!(
+                base.gpu().resource_counts().bytes,
+                before,
+                "{name}: something stays"
+            );
+        }
+    }
+}
+
+#[test]
+fn merged_adapters_equal_peft() {
+    let (mut base, own) = start("llama", &exact(), with_kv(Kv::F32));
+    let ids = own.ids("input_ids");
+    for name in ADAPTERS {
+        let names = ["logits", "greedy"].map(|kind| format!("{kind}.{name}"));
+        let names = names.each_ref().map(String::as_str);
+        equals_peft(&base, &format!("lora/{name}"), names, &ids, true);
+    }
+    assert_eq!(greedy(&mut base, &ids, 32), own.ids("greedy"));
+    // Copies in f32.
+    let options = RunOptions {
+        overrides: PrecisionOptions {
+            kv_type: Some(Kv::F32),
+            precision: Precision::F32,
+            ..PrecisionOptions::default()
+        },
+        ..with_kv(Kv::F32)
+    };
+    for name in ["phi3", "gpt2", "gpt_neox", "qwen2_untied"] {
+        let (base, own) = start(name, &exact(), options);
+        let path = format!("lora/families/{name}");
+        equals_peft(
+            &base,
+            &path,
+            ["logits", "greedy"],
+            &own.ids("input_ids"),
+            true,
+        );
+    }
+}
+
+/// The norms are those of the dequantized rows.
+#[test]
+fn dora_runs_on_a_quantized_model() {
+    let options = RunOptions {
+        overrides: PrecisionOptions {
+            kv_type: Some(Kv::F32),
+            precision: Precision::Q8,
+            ..PrecisionOptions::default()
+        },
+        ..RunOptions::default()
+    };
+    let (base, own) = start("llama", &exact(), options);
+    let ids = own.ids("input_ids");
+    let expected = Golden::read(&golden("lora/dora/llama/golden.safetensors"));
+    let adapter = load_adapter(&base, "lora/dora/llama").expect("an adapter");
+    let mut session = Session::with_adapter(base.model(), adapter).expect("a session");
+    let found = block_on(session.all_rows(&ids, false)).expect("logits");
+    let error = relative_l2(&found, &expected.floats("logits"));
+    assert!(error < 5e-2, "{error:e}");
 }
 
 #[test]

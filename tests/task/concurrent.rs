@@ -429,8 +429,8 @@ fn requests_choose_adapters() {
         for name in ["adapter", "query_value"] {
             let folder = golden(&format!("lora/{name}"));
             let source = jerboa_tests::golden::open(&folder).await.expect(name);
-            pool.load_adapter(name, &source).await.expect(name);
-            let again = pool.load_adapter(name, &source).await;
+            pool.load_adapter(name, &source, false).await.expect(name);
+            let again = pool.load_adapter(name, &source, false).await;
             assert!(
                 matches!(again, Err(Error::Request { .. })),
                 "{name}: a taken name"

@@ -78,7 +78,7 @@ fn engine_logits(
         let files = ModelFiles::open(&source, None).await?;
         let base = Session::load_files(gpu, &source, files, options).await?;
         let source = open(&out).await?;
-        let overlay = base.model().load_adapter(&source).await?;
+        let overlay = base.model().load_adapter(&source, false).await?;
         Session::with_adapter(base.model(), overlay)?
             .all_rows(ids, false)
             .await

@@ -573,6 +573,7 @@ fn updates_of(
                 b: format!("{PREFIX}{stem}.lora_B.weight"),
                 rank: options.rank,
                 scale: options.alpha / options.rank as f32,
+                magnitude: None,
             });
         }
     }

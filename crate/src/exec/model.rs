@@ -4,6 +4,7 @@ mod adapter;
 mod cpu_check;
 mod fingerprint;
 mod load;
+mod merge;
 mod states;
 mod verify;
 

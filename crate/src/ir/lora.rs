@@ -18,6 +18,17 @@ pub struct LowRankUpdate {
     pub rank: usize,
     /// Multiplies the update.
     pub scale: f32,
+    /// Name of the rows' norms, `[out]`, of DoRA. [`add_low_rank_updates`] has no use for them.
+    pub magnitude: Option<String>,
+}
+
+impl LowRankUpdate {
+    /// Whether it updates the matrix of this checkpoint name. An adapter may name the model's outer
+    /// module, which some checkpoints leave out.
+    pub fn names(&self, matrix: &str) -> bool {
+        let outer = self.matrix.strip_suffix(matrix);
+        outer.is_some_and(|outer| outer.is_empty() || outer.ends_with('.'))
+    }
 }
 
 /// Adds updates after the matmuls whose matrix they name. Apply it before any fusion. Returns the
@@ -96,11 +107,7 @@ fn update_of<'a>(
     if !is_plain {
         return None;
     }
-    // An adapter may name the model's outer module, which some checkpoints leave out.
-    updates.iter().find(|update| {
-        let outer = update.matrix.strip_suffix(&name[..]);
-        outer.is_some_and(|outer| outer.is_empty() || outer.ends_with('.'))
-    })
+    updates.iter().find(|update| update.names(name))
 }
 
 /// Adds a value with the rows of `like`, and its columns unless given.

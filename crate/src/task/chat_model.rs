@@ -423,8 +423,10 @@ impl ChatModel {
     ///
     /// # Errors
     /// As [`Model::load_adapter`]; `Request` for a name that is taken.
-    pub async fn load_adapter(&self, name: &str, source: &Source) -> Result<()> {
-        self.adapters.load(self.session.model(), name, source).await
+    pub async fn load_adapter(&self, name: &str, source: &Source, merge: bool) -> Result<()> {
+        self.adapters
+            .load(self.session.model(), name, source, merge)
+            .await
     }
 
     /// Creates a conversation on the same model that continues from this one.

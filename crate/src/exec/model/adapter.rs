@@ -1,6 +1,8 @@
-//! LoRA adapters of a loaded model, in the format of peft: an overlay that adds low-rank updates to
-//! matmuls. Several adapters may be loaded; each session uses one or none.
+//! LoRA and DoRA adapters of a loaded model, in the format of peft: an overlay that adds low-rank
+//! updates to matmuls, or replaces their matrices by merged ones. Several adapters may be loaded;
+//! each session uses one or none.
 
+use super::merge::MergedWeights;
 use super::{Model, OverlaySteps};
 use crate::exec::decoder_steps::DecoderSteps;
 use crate::exec::load::{WeightLoadRequest, load_weights};
@@ -23,15 +25,18 @@ const CONFIG_FILE: &str = "adapter_config.json";
 const WEIGHTS_FILE: &str = "adapter_model.safetensors";
 /// What peft puts before the names of the model's tensors.
 const PREFIX: &str = "base_model.model.";
+/// The ends of the names of DoRA's norms.
+const MAGNITUDES: [&str; 2] = [".lora_magnitude_vector", ".lora_magnitude_vector.weight"];
 
 impl Model {
-    /// Loads a LoRA adapter: its weights, and the kernels of the steps that use it. Pass the result
-    /// to [`Session::with_adapter`](crate::exec::Session::with_adapter).
+    /// Loads an adapter: its weights, and the kernels of the steps that use it. Pass the result to
+    /// [`Session::with_adapter`](crate::exec::Session::with_adapter). With `merge`, and for DoRA, the
+    /// adapter has copies of the matrices that it updates: no further dispatches, but more memory.
     ///
     /// # Errors
     /// `UnsupportedOption` for other kinds of adapters, for matrices that the model does not have,
     /// and for a model with act-order or paged weights; errors of the source or the device.
-    pub async fn load_adapter(&self, source: &Source) -> Result<OverlayId> {
+    pub async fn load_adapter(&self, source: &Source, merge: bool) -> Result<OverlayId> {
         let base = self.runner.planned.clone();
         let has_order = |kind| matches!(kind, WeightKind::Order);
         if self.is_paged() || base.weights.values().any(|w| has_order(w.kind)) {
@@ -51,14 +56,54 @@ impl Model {
         let mut stored = detect(&Value::Null, &checkpoint, &SortedMap::new());
         // The rows of an update are ordered as those of its matrix.
         for weight in stored.iter_mut() {
-            if let Some(stem) = weight.name.strip_suffix(".lora_B.weight")
+            let ends = MAGNITUDES.into_iter().chain([".lora_B.weight"]);
+            let mut stems = ends.filter_map(|end| weight.name.strip_suffix(end));
+            let stem = stems.next();
+            if let Some(stem) = stem
                 && let Some(order) = arch::row_order(&self.config, &format!("{stem}.weight"))?
             {
                 weight.row_order = order;
             }
         }
         let updates = self.low_rank_updates(&config, &stored)?;
-        let (graph, taken) = add_low_rank_updates(arch::graph(&self.config)?, &updates);
+        let is_merged = merge || updates.iter().any(|update| update.magnitude.is_some());
+        let MergedWeights {
+            planned,
+            plans,
+            buffers,
+        } = if is_merged {
+            self.merge_updates(source, &checkpoint, &stored, &updates)
+                .await?
+        } else {
+            self.load_updates(source, &checkpoint, &stored, &updates)
+                .await?
+        };
+        let bytes: u64 = buffers.values().map(Buffer::size).sum();
+        let mut store = WeightStore::default();
+        store.insert(&planned.names, &plans, &buffers);
+        let overlay = self.runner.add_overlay(store);
+        self.update_memory_use(|all| all.weights += bytes);
+        self.overlays.borrow_mut().push(Some(Rc::new(OverlaySteps {
+            steps: DecoderSteps::new(&planned, self.chunk(), false),
+            planned: Rc::new(planned),
+        })));
+        for key in self.first_programs() {
+            self.prepare(key.with_overlay(Some(overlay))).await?;
+        }
+        self.gpu.check().await?;
+        Ok(overlay)
+    }
+
+    /// Loads the factors of updates, and adds them to the graph.
+    async fn load_updates(
+        &self,
+        source: &Source,
+        checkpoint: &Checkpoint,
+        stored: &Weights,
+        updates: &[LowRankUpdate],
+    ) -> Result<MergedWeights> {
+        let base = self.runner.planned.clone();
+        let (graph, taken) = add_low_rank_updates(arch::graph(&self.config)?, updates);
         if taken != updates.len() {
             let option = format!("{} updates of which {taken} name a matmul", updates.len());
             return Err(self.refuse_adapter(&option));
@@ -96,24 +141,15 @@ impl Model {
             graph: &planned.graph,
             plans: &added,
             source,
-            checkpoint: &checkpoint,
-            stored: &stored,
+            checkpoint,
+            stored,
         };
         let buffers = load_weights(wanted).await?;
-        let bytes: u64 = buffers.values().map(Buffer::size).sum();
-        let mut store = WeightStore::default();
-        store.insert(&planned.names, &added, &buffers);
-        let overlay = self.runner.add_overlay(store);
-        self.update_memory_use(|all| all.weights += bytes);
-        self.overlays.borrow_mut().push(Some(Rc::new(OverlaySteps {
-            steps: DecoderSteps::new(&planned, self.chunk(), false),
-            planned: Rc::new(planned),
-        })));
-        for key in self.first_programs() {
-            self.prepare(key.with_overlay(Some(overlay))).await?;
-        }
-        self.gpu.check().await?;
-        Ok(overlay)
+        Ok(MergedWeights {
+            planned,
+            plans: added,
+            buffers,
+        })
     }
 
     /// Frees an adapter once no session uses it. Sessions with it must not run again.
@@ -136,7 +172,7 @@ impl Model {
             return Err(self.refuse_adapter(&format!("peft_type = {kind}")));
         }
         // The factors of a transposed matrix (`fan_in_fan_out`) are not transposed.
-        for field in ["use_dora", "lora_bias", "use_qalora", "layer_replication"] {
+        for field in ["lora_bias", "use_qalora", "layer_replication"] {
             if !matches!(config[field], Value::Null | Value::Bool(false)) {
                 return Err(self.refuse_adapter(&format!("{field} = {}", config[field])));
             }
@@ -153,11 +189,15 @@ impl Model {
                 "the regular expression {pattern} in alpha_pattern"
             )));
         }
+        let is_dora = config["use_dora"] == Value::Bool(true);
         let by_root = config["use_rslora"] == Value::Bool(true);
         let mut updates = Vec::new();
         for weight in stored.iter() {
             // A copy of the model's own matrix, which peft adds for a head.
             if weight.name.ends_with(".base_layer.weight") {
+                continue;
+            }
+            if is_dora && MAGNITUDES.iter().any(|end| weight.name.ends_with(end)) {
                 continue;
             }
             let stem = weight.name.strip_suffix(".lora_A.weight");
@@ -178,18 +218,28 @@ impl Model {
                 rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
             });
             let alpha = own.map_or(alpha, |(_, alpha)| *alpha);
+            let mut magnitude = None;
+            if is_dora {
+                let names = MAGNITUDES.map(|end| format!("{stem}{end}"));
+                let own = names.iter().find(|name| stored.get(name, "").is_ok());
+                // The first name in the error, if there is none.
+                let own = own.unwrap_or(&names[0]);
+                stored.get(own, "the adapter")?;
+                magnitude = Some(own.clone());
+            }
             updates.push(LowRankUpdate {
                 matrix: format!("{matrix}.weight"),
                 a: weight.name.clone(),
                 b: format!("{stem}.lora_B.weight"),
                 rank,
                 scale: alpha / divisor,
+                magnitude,
             });
         }
         Ok(updates)
     }
 
-    fn refuse_adapter(&self, option: &str) -> Error {
+    pub(super) fn refuse_adapter(&self, option: &str) -> Error {
         Error::UnsupportedOption {
             architecture: self.graph().name.clone(),
             option: option.into(),

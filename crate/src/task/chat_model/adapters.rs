@@ -16,13 +16,19 @@ impl Adapters {
     ///
     /// # Errors
     /// As [`Model::load_adapter`]; `Request` for a name that is empty or taken.
-    pub async fn load(&self, model: &Model, name: &str, source: &Source) -> Result<()> {
+    pub async fn load(
+        &self,
+        model: &Model,
+        name: &str,
+        source: &Source,
+        merge: bool,
+    ) -> Result<()> {
         if name.is_empty() || self.0.borrow().contains_key(name) {
             return Err(refuse(format!(
                 "the name '{name}' is empty or taken. Choose another one, or unload that adapter."
             )));
         }
-        let adapter = model.load_adapter(source).await?;
+        let adapter = model.load_adapter(source, merge).await?;
         self.0.borrow_mut().insert(name.into(), adapter);
         Ok(())
     }

@@ -79,10 +79,10 @@ impl ChatPool {
     ///
     /// # Errors
     /// As [`ChatModel::load_adapter`].
-    pub async fn load_adapter(&self, name: &str, source: &Source) -> Result<()> {
+    pub async fn load_adapter(&self, name: &str, source: &Source, merge: bool) -> Result<()> {
         self.parts
             .adapters
-            .load(&self.parts.model, name, source)
+            .load(&self.parts.model, name, source, merge)
             .await
     }
 

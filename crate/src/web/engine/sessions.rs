@@ -6,7 +6,7 @@ use crate::task::{ChatModel, ChatPool};
 use crate::web::JsResult;
 use crate::web::arguments::{read_part, write_part};
 use crate::web::options::{open_source, progress_callback};
-use crate::web::values::to_js;
+use crate::web::values::{property, to_js};
 use crate::{Error, Result};
 use js_sys::{Function, Uint32Array};
 use std::cell::RefCell;
@@ -97,7 +97,8 @@ impl Engine {
         let load = async {
             let chats = self.chats()?;
             let source = open_source(&options, progress_callback(on_progress)).await?;
-            chats.load_adapter(&name, &source).await
+            let merge = property(&options, "merge").is_truthy();
+            chats.load_adapter(&name, &source, merge).await
         };
         load.await.map_err(|e| to_js(&e))
     }
