@@ -6,6 +6,7 @@ mod concurrent;
 mod constraint;
 mod context;
 mod draft;
+mod endurance;
 mod families;
 mod generation;
 mod images;
