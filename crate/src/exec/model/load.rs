@@ -72,6 +72,7 @@ impl Model {
             meanwhile: meanwhile.fuse(),
         };
         let mut before: Option<Refused> = None;
+        let mut is_limited = false;
         loop {
             let plan = plan_load(&graph, &files.config, &files.weights, gpu.caps(), &options)?;
             let needed = plan.needed;
@@ -87,7 +88,12 @@ impl Model {
             let error = match load.attempt(plan, options, probes).await {
                 Ok(mut model) => {
                     let mut known = measured.get();
-                    known.add_held(gpu.resource_counts().bytes);
+                    let held = gpu.resource_counts().bytes;
+                    if is_limited {
+                        // This load met the limit: smaller buffers fitted beyond it.
+                        known.limit = known.limit.map(|limit| limit.max(held));
+                    }
+                    known.add_held(held);
                     if probes && !gpu.caps().software {
                         known.add_held(used + needed);
                     }
@@ -109,6 +115,7 @@ impl Model {
                 return Err(error);
             };
             known.add_refused(refusal.held, now_ms());
+            is_limited = true;
             measured.set(known);
             let room = refusal.held.saturating_sub(used).min(smaller);
             options.room = Some(room);
