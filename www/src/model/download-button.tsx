@@ -4,7 +4,8 @@ import { DOWNLOADS } from "../strings";
 import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { cached } from "./cached";
-import { enqueue, keyOf, queue, type QueuedModel } from "./download-queue";
+import { enqueue } from "./download-queue";
+import { keyOf, queue, type QueuedModel } from "./queued-models";
 
 export function DownloadButton({ model }: { model: () => QueuedModel }) {
   const { source, label, options, bytes = 0 } = model();

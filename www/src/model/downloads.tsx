@@ -10,7 +10,7 @@ import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { advancedOptions } from "./advanced";
 import { refreshCached } from "./cached";
-import { dequeue, keyOf, queue, type QueuedModel } from "./download-queue";
+import { dequeue, keyOf, queue, type QueuedModel } from "./queued-models";
 import { Bar, numbersOf, phaseOf } from "./status";
 
 /** A model that is downloading or has failed. */

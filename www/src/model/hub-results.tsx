@@ -7,7 +7,7 @@ import { HUB, LOAD } from "../strings";
 import { announce } from "../ui/announce";
 import { fitsDevice, modelMemory } from "./device-memory";
 import { DownloadButton } from "./download-button";
-import type { QueuedModel } from "./download-queue";
+import type { QueuedModel } from "./queued-models";
 import { type GgufFile, ggufFiles, type HubAddress, type HubModel, memoryFor, requestFor, searchHub } from "./hub-search";
 import type { LoadRequest } from "./model-store";
 import { locale } from "../language";
