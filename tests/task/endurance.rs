@@ -27,9 +27,10 @@ const MAX_GROWTH_KIB: u64 = 64 << 10;
 struct Usage {
     /// Bytes of all buffers; a buffer has at least 16.
     buffers: u64,
-    /// Those of weights, and of the pages of the KV cache.
+    /// Those of weights, of the pages of the KV cache, and of programs.
     weights: u64,
     kv: u64,
+    activations: u64,
     threads: u64,
     /// Conversations that requests can have at once.
     slots: usize,
@@ -59,6 +60,7 @@ fn usage(pool: &Rc<ChatPool>) -> Usage {
         buffers: model.gpu.resource_counts().bytes,
         weights: model.bytes().weights,
         kv: model.bytes().kv,
+        activations: model.bytes().activations,
         threads: status("Threads:"),
         slots: free_slots(pool),
     }

@@ -14,7 +14,7 @@ use crate::plan::{Plan, WeightPlans};
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use futures_util::future::{FutureExt, LocalBoxFuture};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// The files that a runner's weights come from.
@@ -34,8 +34,8 @@ enum ProgramState {
     Compiling(StepPlan, LocalBoxFuture<'static, Result<Pipelines>>),
     /// The device refused it.
     Refused,
-    /// Compiled, with its temporary buffers.
-    Ready(Rc<PlanBuffers>),
+    /// Compiled, with its temporary buffers and the bytes that they added.
+    Ready(Rc<PlanBuffers>, u64),
 }
 
 /// A graph with its weights on the device, and its programs by key.
@@ -50,7 +50,6 @@ pub struct GraphRunner {
     overlays: RefCell<Vec<WeightStore>>,
     pipelines: RefCell<Pipelines>,
     programs: RefCell<SortedMap<ProgramKey, ProgramState>>,
-    program_bytes: Cell<u64>,
 }
 
 impl GraphRunner {
@@ -110,7 +109,6 @@ impl GraphRunner {
             overlays: RefCell::default(),
             pipelines: RefCell::new(pipelines),
             programs: RefCell::default(),
-            program_bytes: Cell::new(0),
         };
         runner.add_weight_buffers(&buffers);
         Ok((runner, plans, times))
@@ -156,9 +154,14 @@ impl GraphRunner {
         self.weights.values().map(Buffer::size).sum()
     }
 
-    /// Bytes of the temporary buffers of all programs made so far.
+    /// Bytes of the temporary buffers of all programs.
     pub fn program_bytes(&self) -> u64 {
-        self.program_bytes.get()
+        let programs = self.programs.borrow();
+        let bytes = programs.values().map(|state| match state {
+            ProgramState::Ready(_, bytes) => *bytes,
+            _ => 0,
+        });
+        bytes.sum()
     }
 
     /// Makes programs from plans whose kernels are compiled.
@@ -181,9 +184,8 @@ impl GraphRunner {
             None => PlanBuffers::new(gpu, key.label(), plan, key.has_output())?,
         };
         let bytes = gpu.resource_counts().bytes - before;
-        self.program_bytes.set(self.program_bytes.get() + bytes);
         let made = Rc::new(made.with_weights(weights));
-        let ready = ProgramState::Ready(made.clone());
+        let ready = ProgramState::Ready(made.clone(), bytes);
         self.programs.borrow_mut().insert(key, ready);
         Ok(made)
     }
@@ -200,7 +202,7 @@ impl GraphRunner {
     /// Returns a program if it is ready.
     pub fn program(&self, key: ProgramKey) -> Option<Rc<PlanBuffers>> {
         match self.programs.borrow().get(&key) {
-            Some(ProgramState::Ready(program)) => Some(program.clone()),
+            Some(ProgramState::Ready(program, _)) => Some(program.clone()),
             _ => None,
         }
     }
@@ -247,7 +249,7 @@ impl GraphRunner {
     pub fn poll(&self, gpu: &Gpu, key: ProgramKey) -> bool {
         let mut programs = self.programs.borrow_mut();
         let Some(ProgramState::Compiling(_, making)) = programs.get_mut(&key) else {
-            return matches!(programs.get(&key), Some(ProgramState::Ready(_)));
+            return matches!(programs.get(&key), Some(ProgramState::Ready(..)));
         };
         let Some(made) = making.now_or_never() else {
             return false;
