@@ -847,7 +847,7 @@ test("cache and device functions", async () => {
   assert.deepEqual(await deleted("a/b", { revision: "v2" }), ["https://huggingface.co/a/b@v2"]);
   assert.deepEqual(await deleted("a/b", { endpoint: "https://hub.test/" }), ["https://hub.test/a/b@main"]);
   assert.deepEqual(await deleted("https://x.test/models/a/"), ["https://x.test/models/a"]);
-  assert.deepEqual(await jerboa.deviceReport(), { webgpu: true, memory: 2e9 });
+  assert.deepEqual(await jerboa.deviceReport(), { webgpu: true, memory: 2e9, memoryIsLimit: true });
 });
 
 test("sessions run concurrently, fork, and free their memory", async () => {
