@@ -1,17 +1,17 @@
-//! Expands shaders/ into a typed registry and validates every declared variant with naga. A typo in
-//! a shader is a cargo error with its file and line.
+//! Expands shaders/ into a typed registry. With the feature `shader-checks` it validates every
+//! declared variant with naga, so that a typo in a shader is a cargo error with its file and line.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
 #[path = "src/device/preprocess.rs"]
 #[allow(dead_code)]
 mod preprocess;
-mod units;
+#[cfg(feature = "shader-checks")]
+mod shader_checks;
 mod variants;
 
 use variants::KernelEntry;
@@ -55,11 +55,19 @@ fn run() -> Result<(), String> {
         files.borrow_mut().insert(path.to_string(), kept);
         Ok(text)
     };
-    let mut valid = ValidatedShaders::read(&crate_dir);
+    #[cfg(feature = "shader-checks")]
+    let mut valid = shader_checks::ValidatedShaders::read(&crate_dir);
     for (name, spec) in &specs {
         let path = spec.file.trim_end_matches(".wgsl");
         let text = preprocess::flatten(path, &read, &mut Vec::new())?;
-        let count = validate_all(name, spec, &text, &mut valid)?;
+        let declared = declared_variants(name, spec)?;
+        #[cfg(feature = "shader-checks")]
+        for (flags, consts) in &declared {
+            valid.validate(name, &text, flags, consts)?;
+        }
+        #[cfg(not(feature = "shader-checks"))]
+        drop(text);
+        let count = declared.len();
         let variant = camel_case(name);
         let _ = writeln!(
             variants,
@@ -76,6 +84,7 @@ fn run() -> Result<(), String> {
             spec.choices,
         );
     }
+    #[cfg(feature = "shader-checks")]
     valid.write();
     let files = array_literal(
         files
@@ -174,15 +183,15 @@ fn read_shader(root: &Path, path: &str) -> Result<String, String> {
         .map_err(|e| format!("shaders/{path}.wgsl: {e}"))
 }
 
-/// Validates every flag combination with default constants, then each other constant value with
-/// each choice of `one_of`. The values in `choices` are also validated with each flag. Returns the
-/// number of variants.
-fn validate_all(
+/// A kernel's flags and constants.
+type ShaderVariant<'a> = (Vec<&'a str>, Vec<(&'a str, u32)>);
+
+/// Every flag combination with default constants, then each other constant value with each choice
+/// of `one_of`. The values in `choices` are also combined with each flag.
+fn declared_variants<'a>(
     name: &str,
-    spec: &KernelEntry,
-    text: &str,
-    valid: &mut ValidatedShaders,
-) -> Result<usize, String> {
+    spec: &'a KernelEntry,
+) -> Result<Vec<ShaderVariant<'a>>, String> {
     if let Some(unknown) = spec.choices.iter().find(|c| !spec.consts.contains_key(*c)) {
         return Err(format!(
             "variants.toml: kernel {name}: 'choices' names {unknown}, which 'consts' does not declare"
@@ -200,7 +209,7 @@ fn validate_all(
         .iter()
         .map(|(n, v)| (n.as_str(), v[0]))
         .collect();
-    let mut count = 0;
+    let mut declared = Vec::new();
     for choice in &choices {
         for bits in 0..1u32 << spec.flags.len() {
             let on = spec
@@ -211,8 +220,7 @@ fn validate_all(
                 .map(|(_, f)| f.as_str());
             let flags: Vec<&str> = choice.iter().copied().chain(on).collect();
             if spec.allows(&flags) {
-                count += 1;
-                validate(name, text, &flags, &defaults, valid)?;
+                declared.push((flags, defaults.clone()));
             }
         }
         for (place, (constant, values)) in spec.consts.iter().enumerate() {
@@ -227,157 +235,11 @@ fn validate_all(
                 for flag in std::iter::once(None).chain(chosen.iter().map(|f| Some(f.as_str()))) {
                     let flags = spec.with_required(choice.iter().copied().chain(flag).collect());
                     if spec.allows(&flags) {
-                        count += 1;
-                        validate(name, text, &flags, &consts, valid)?;
+                        declared.push((flags, consts.clone()));
                     }
                 }
             }
         }
     }
-    Ok(count)
-}
-
-/// Hashes of shader sources that this build or an earlier one validated. Builds for other targets
-/// and profiles produce the same sources. Stored in cargo's target folder and discarded when the
-/// rules or the naga version change.
-struct ValidatedShaders {
-    file: Option<PathBuf>,
-    rules: u64,
-    hashes: HashSet<u64>,
-    new: bool,
-}
-
-impl ValidatedShaders {
-    fn read(crate_dir: &Path) -> Self {
-        let lock = fs::read_to_string(crate_dir.join("../Cargo.lock"));
-        let out = PathBuf::from(env::var("OUT_DIR").unwrap_or_default());
-        // A packaged crate has no lock file, so the naga version is unknown and nothing is cached.
-        let target = out
-            .ancestors()
-            .filter(|folder| folder.join("CACHEDIR.TAG").is_file())
-            .last();
-        let file = target
-            .filter(|_| lock.is_ok())
-            .map(|folder| folder.join("valid-shaders"));
-        let rules = hash(&(
-            include_str!("build.rs"),
-            include_str!("units.rs"),
-            include_str!("variants.rs"),
-            include_str!("src/device/preprocess.rs"),
-            lock.unwrap_or_default(),
-        ));
-        let mut kept = file
-            .as_ref()
-            .and_then(|file| fs::read(file).ok())
-            .unwrap_or_default()
-            .into_iter();
-        let mut next = || {
-            (0..8)
-                .map(|_| kept.next())
-                .collect::<Option<Vec<u8>>>()?
-                .try_into()
-                .ok()
-                .map(u64::from_le_bytes)
-        };
-        let hashes = if next() == Some(rules) {
-            std::iter::from_fn(next).collect()
-        } else {
-            HashSet::new()
-        };
-        Self {
-            file,
-            rules,
-            hashes,
-            new: false,
-        }
-    }
-
-    /// Whether the source was validated before.
-    fn has(&self, source: &str) -> bool {
-        self.hashes.contains(&hash(source))
-    }
-
-    fn add(&mut self, source: &str) {
-        self.new |= self.hashes.insert(hash(source));
-    }
-
-    /// Writes the cache. A failed write is ignored because the cache can be rebuilt.
-    fn write(&self) {
-        let Some(file) = self.file.as_ref().filter(|_| self.new) else {
-            return;
-        };
-        let bytes: Vec<u8> = std::iter::once(&self.rules)
-            .chain(&self.hashes)
-            .flat_map(|hash| hash.to_le_bytes())
-            .collect();
-        let fresh = file.with_extension(process::id().to_string());
-        if fs::write(&fresh, bytes).is_ok() && fs::rename(&fresh, file).is_err() {
-            let _ = fs::remove_file(&fresh);
-        }
-    }
-}
-
-fn hash<T: Hash + ?Sized>(what: &T) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    what.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Validates one variant unless the same source was validated before; unused constants do not
-/// change the source.
-fn validate(
-    name: &str,
-    text: &str,
-    flags: &[&str],
-    consts: &preprocess::Constants<'_>,
-    valid: &mut ValidatedShaders,
-) -> Result<(), String> {
-    let has = |f: &str| flags.contains(&f);
-    let body = preprocess::expand(text, &has, consts)
-        .map_err(|e| format!("shaders: kernel {name} {flags:?}: {e}"))?;
-    let label = format!("kernel {name} {flags:?} {consts:?}");
-    // naga does not parse the browsers' subgroup matrix extensions. Both extension names lower to
-    // the same source.
-    let browsers = has("CHROMIUM") || has("STANDARD");
-    let source = preprocess::with_prologue(browsers, &has, consts, &body);
-    let source = if browsers {
-        units::lower_matrix_dialect(&source).map_err(|e| format!("{label}: {e}"))?
-    } else {
-        source
-    };
-    if valid.has(&source) {
-        return Ok(());
-    }
-    let module = naga::front::wgsl::parse_str(&source)
-        .map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;
-    naga::valid::Validator::new(
-        naga::valid::ValidationFlags::all(),
-        naga::valid::Capabilities::all(),
-    )
-    .validate(&module)
-    .map_err(|e| format!("{label}:\n{}", e.emit_to_string(&source)))?;
-    // WebKit miscompiles select() when its result reaches a store, as almost every value does, so
-    // no shader may use it.
-    let functions = module
-        .entry_points
-        .iter()
-        .map(|e| &e.function)
-        .chain(module.functions.iter().map(|(_, f)| f));
-    let mut expressions = functions.flat_map(|f| f.expressions.iter());
-    if expressions.any(|(_, e)| matches!(e, naga::Expression::Select { .. })) {
-        return Err(format!(
-            "{label}: select() is miscompiled by WebKit; use if, an index or arithmetic instead"
-        ));
-    }
-    let storage = preprocess::bindings(&body)
-        .iter()
-        .filter(|b| b.access != preprocess::Access::Uniform)
-        .count();
-    if storage > 8 {
-        return Err(format!(
-            "{label}: {storage} storage buffers; WebGPU guarantees 8"
-        ));
-    }
-    valid.add(&source);
-    Ok(())
+    Ok(declared)
 }

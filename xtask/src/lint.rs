@@ -46,10 +46,11 @@ fn wasm_clippy(toolchain: Toolchain) -> Result<()> {
         "--package",
         "jerboa",
         "--target",
-        "wasm32-unknown-unknown",
+        setup::TARGET,
         "--all-targets",
         "--quiet",
     ];
+    let features = package::only_features(package::PAGE_FEATURES);
     if output_of(toolchain.command("cargo").args(["clippy", "--version"])).is_none()
         || toolchain == Toolchain::Debian
     {
@@ -59,6 +60,7 @@ fn wasm_clippy(toolchain: Toolchain) -> Result<()> {
                 .command("cargo")
                 .arg("check")
                 .args(target)
+                .args(&features)
                 .current_dir(workspace::root()))
         });
     }
@@ -67,6 +69,7 @@ fn wasm_clippy(toolchain: Toolchain) -> Result<()> {
             .command("cargo")
             .arg("clippy")
             .args(target)
+            .args(&features)
             .args(["--", "-D", "warnings"])
             .current_dir(workspace::root()))
     })

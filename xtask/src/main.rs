@@ -2,6 +2,7 @@
 
 mod audit;
 mod bench;
+mod bindings;
 mod command;
 mod demo;
 mod endurance;
@@ -27,10 +28,10 @@ use std::process::ExitCode;
 const USAGE: &str = "cargo xtask TASK
 
   demo [--port N]   install what is missing, build, serve the demo page
-  test [RUNNER..] [--all] [--list]
+  test [RUNNER..] [--all] [--list] [--minutes=N]
                     install what is missing and run the tests (of: native, wasm, page, firefox, webkit); skips tests
                     that passed with unchanged inputs, unless --all is given; --list prints what would run, with
-                    durations
+                    durations; --minutes=N starts no test after N minutes, and fails if any is left
   test real [MODEL..] [--all]
                     test published weights, natively and in Chromium: smollm2, smollm2-lora, minilm and whisper-tiny.en, or the
                     named models (also whisper-base, gemma3, smollm2-structured); downloads 270 MB once

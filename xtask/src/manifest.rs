@@ -1,43 +1,28 @@
-//! Parser of wasm-pack.toml: build settings, tool versions and size budgets.
+//! Parser of build.toml: build settings and size budgets.
 
 use crate::workspace;
 use anyhow::{Context, Result};
 use serde::Deserialize;
+use std::borrow::Borrow;
 
 /// The whole manifest.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Versions of the tools to install.
-    pub tools: Tools,
     /// The npm package.
     pub package: Package,
     /// Size budget of the package.
     pub budget: Budget,
-    /// The browser tests.
-    pub test: Test,
     /// The native runner.
     pub bench: Bench,
-}
-
-/// Versions of the tools to install.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Tools {
-    /// wasm-pack's version.
-    pub wasm_pack: String,
 }
 
 /// How the npm package is built.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Package {
-    /// wasm-pack's `--target`.
-    pub target: String,
     /// Profile of the workspace's Cargo.toml.
     pub profile: String,
-    /// Cargo features of the crate.
-    pub features: Vec<String>,
     /// Flags of wasm-opt.
     pub wasm_opt: Vec<String>,
 }
@@ -56,14 +41,6 @@ pub struct Budget {
     pub js: u64,
 }
 
-/// How the browser tests are built.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Test {
-    /// Cargo features of the crate.
-    pub features: Vec<String>,
-}
-
 /// How the native runner is built.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,16 +51,16 @@ pub struct Bench {
     pub features: Vec<String>,
 }
 
-/// Reads wasm-pack.toml.
+/// Reads build.toml.
 pub fn read() -> Result<Manifest> {
-    let file = workspace::path("wasm-pack.toml");
+    let file = workspace::path("build.toml");
     let text =
         std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    toml::from_str(&text).context("wasm-pack.toml")
+    toml::from_str(&text).context("build.toml")
 }
 
 /// `--features a,b` for cargo, or nothing.
-pub fn feature_flags(features: &[String]) -> Vec<String> {
+pub fn feature_flags(features: &[impl Borrow<str>]) -> Vec<String> {
     if features.is_empty() {
         Vec::new()
     } else {

@@ -32,11 +32,23 @@ pub fn jobs() -> Result<Vec<Job>> {
             .with_context(|| format!("removing {}", scratch.display()))?;
     }
     std::fs::create_dir_all(&scratch).with_context(|| format!("creating {}", scratch.display()))?;
-    build(&["--workspace", "--lib", "--bins", "--tests"])
+    // With the features that `cargo xtask` is built with: its dependencies, wasm-bindgen's library
+    // among them, would be compiled a second time with those of the workspace.
+    let mut jobs = build("native", &["--package", "xtask", "--bins"])?;
+    let others = [
+        "--workspace",
+        "--exclude",
+        "xtask",
+        "--lib",
+        "--bins",
+        "--tests",
+    ];
+    jobs.append(&mut build("native", &others)?);
+    Ok(jobs)
 }
 
-/// Builds test programs and lists their tests.
-pub fn build(targets: &[&str]) -> Result<Vec<Job>> {
+/// Builds test programs and lists their tests as jobs of a runner.
+pub fn build(runner: &'static str, targets: &[&str]) -> Result<Vec<Job>> {
     let mut cargo = command("cargo");
     cargo.arg("test").args(targets).arg("--no-run");
     println!("    $ cargo test {} --no-run", targets.join(" "));
@@ -60,6 +72,7 @@ pub fn build(targets: &[&str]) -> Result<Vec<Job>> {
         }) = serde_json::from_str(line)
         {
             jobs.append(&mut tests(
+                runner,
                 &program,
                 manifest_path.parent().unwrap_or(&manifest_path),
                 &target.name,
@@ -79,7 +92,7 @@ pub fn executables(messages: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-fn tests(program: &Path, package: &Path, target: &str) -> Result<Vec<Job>> {
+fn tests(runner: &'static str, program: &Path, package: &Path, target: &str) -> Result<Vec<Job>> {
     let list = command(program)
         .args(["--list", "--format", "terse"])
         .current_dir(package)
@@ -96,6 +109,7 @@ fn tests(program: &Path, package: &Path, target: &str) -> Result<Vec<Job>> {
             let mut run = command(program);
             run.args(["--exact", test]).current_dir(package);
             Job {
+                runner,
                 name: format!("{target}::{test}"),
                 command: run,
             }

@@ -1,9 +1,10 @@
 //! Builds the npm package in dist/jerboa, and the demo page with its documentation in dist/www.
 //! Skips stages whose inputs are unchanged.
 
+use crate::bindings::{self, Purpose};
 use crate::command::{command, print_heading, run, run_step};
 use crate::manifest::{self, Manifest};
-use crate::setup::{self, Toolchain};
+use crate::setup::{self, TARGET, Toolchain};
 use crate::stamp::{files, unless_fresh};
 use crate::{npm, sizes, workspace};
 use anyhow::{Context, Result, bail};
@@ -12,11 +13,12 @@ use std::process::Command;
 use std::{env, fs};
 
 /// Sources of every WebAssembly module besides its own folders.
-const MODULE_INPUTS: [&str; 4] = [
+const MODULE_INPUTS: [&str; 5] = [
     "Cargo.toml",
     "Cargo.lock",
     ".cargo/config.toml",
-    "wasm-pack.toml",
+    "build.toml",
+    "xtask/src/bindings.rs",
 ];
 /// Further sources of the npm package.
 const FACADE_INPUTS: [&str; 8] = [
@@ -107,14 +109,26 @@ fn docs_site() -> PathBuf {
     workspace::path("dist/docs")
 }
 
+/// Features of the engine in a page: its default ones without `shader-checks`.
+pub const PAGE_FEATURES: &[&str] = &["engine-api"];
+
+/// Flags for cargo that enable these features only.
+pub fn only_features(features: &[&str]) -> Vec<String> {
+    let mut flags = vec!["--no-default-features".to_owned()];
+    flags.extend(manifest::feature_flags(features));
+    flags
+}
+
 /// A crate that is compiled to WebAssembly.
 struct ModuleSource {
     /// Names the stamp and the folder under target/xtask.
     stamp: &'static str,
-    /// Folder of the crate.
-    folder: &'static str,
+    /// Name of the crate.
+    package: &'static str,
     /// Stem of the module's files.
     stem: &'static str,
+    /// Its features.
+    features: &'static [&'static str],
     /// Folders of its sources.
     sources: &'static [&'static str],
     /// What is compiled, for the progress lines.
@@ -123,24 +137,27 @@ struct ModuleSource {
 
 const ENGINE: ModuleSource = ModuleSource {
     stamp: "module",
-    folder: "crate",
+    package: "jerboa",
     stem: "jerboa",
+    features: PAGE_FEATURES,
     sources: &["crate", "shaders"],
     what: "the engine",
 };
 
 const GRAMMAR: ModuleSource = ModuleSource {
     stamp: "grammar",
-    folder: "grammar",
+    package: "jerboa-grammar",
     stem: "grammar",
+    features: &[],
     sources: &["grammar"],
     what: "the grammar module",
 };
 
 const TRAIN: ModuleSource = ModuleSource {
     stamp: "train",
-    folder: "train",
+    package: "jerboa-train",
     stem: "train",
+    features: &[],
     // It has its own build of the engine.
     sources: &["crate", "shaders", "train"],
     what: "the training module",
@@ -179,32 +196,32 @@ fn compile(
     source: &ModuleSource,
     folder: &Path,
 ) -> Result<()> {
-    if folder.exists() {
-        fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))?;
-    }
     let settings = &manifest.package;
-    // wasm-opt is called here with the flags of wasm-pack.toml; wasm-pack would take the flags from
-    // its own metadata.
     run(toolchain
-        .command("wasm-pack")
-        .args(["build", "--mode", "no-install", "--no-opt", "--no-pack"])
+        .command("cargo")
         .args([
+            "build",
+            "--lib",
+            "--package",
+            source.package,
             "--target",
-            &settings.target,
-            "--profile",
-            &settings.profile,
-            "--out-name",
-            source.stem,
-            "--out-dir",
+            TARGET,
         ])
-        .arg(folder)
-        .arg(workspace::path(source.folder))
-        .args(manifest::feature_flags(&settings.features))
+        .args(["--profile", &settings.profile])
+        .args(only_features(source.features))
         .env(
             "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS",
             remap_path_flags(),
         )
-        .current_dir(workspace::root()))
+        .current_dir(workspace::root()))?;
+    let library = source.package.replace('-', "_");
+    let built = format!("target/{TARGET}/{}/{library}.wasm", settings.profile);
+    bindings::write(
+        &workspace::path(&built),
+        source.stem,
+        folder,
+        &Purpose::Package,
+    )
 }
 
 /// Compiler flags that strip build folders from the module, where panic messages contain file
@@ -295,15 +312,12 @@ fn assemble(modules: [&Path; 2], train: &Path, package: &Path) -> Result<()> {
     let [engine, grammar] = modules;
     for (module, folder) in [(engine, ""), (grammar, ""), (train, TRAIN_FOLDER)] {
         for file in files(module)? {
-            // The facade declares the types of the raw module, so wasm-pack's own are dropped.
             let root = if ends(&file, ".wasm") {
                 package
             } else {
                 &facade
             };
-            if ends(&file, ".js") || ends(&file, ".wasm") {
-                copy(&file, &root.join(folder).join(file.strip_prefix(module)?))?;
-            }
+            copy(&file, &root.join(folder).join(file.strip_prefix(module)?))?;
         }
     }
     for file in files(&facade)?.iter().filter(|file| ends(file, ".d.ts")) {

@@ -14,6 +14,8 @@ use std::time::Instant;
 
 /// A test, or a file of tests.
 pub struct Job {
+    /// Its runner, a folder of records under target/xtask.
+    pub runner: &'static str,
     /// Name within its runner.
     pub name: String,
     /// Command that runs the test; its exit status is the result.
@@ -22,6 +24,8 @@ pub struct Job {
 
 /// Result of a job.
 pub struct JobResult {
+    /// The job's runner.
+    pub runner: &'static str,
     /// The job's name.
     pub name: String,
     /// Whether it passed.
@@ -70,31 +74,35 @@ pub fn pending_jobs(
     Ok(jobs)
 }
 
-/// Runs jobs of a runner and passes each result to `each`.
+/// Runs jobs and passes each result to `each`. Starts none after `until`; prints and returns how
+/// many that leaves.
 pub fn run_jobs(
-    runner: &str,
     jobs: Vec<Job>,
     inputs: &TestInputs,
+    until: Option<Instant>,
     each: &mut dyn FnMut(&JobResult),
-) -> Result<()> {
-    let passed = PassedCache::open(runner);
+) -> Result<u64> {
+    let count = jobs.len();
+    let mut left = count;
     let cores = thread::available_parallelism().map_or(2, usize::from);
     let queue = Mutex::new(JobQueue::new(jobs, cores, |job: &Job| {
-        passed.seconds(&job.name)
+        PassedCache::open(job.runner).seconds(&job.name)
     }));
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
         for core in 0..cores {
             let sender = sender.clone();
-            let passed = &passed;
             let queue = &queue;
 
-            let next = move || queue.lock().ok()?.next_job(core);
+            let next = move || {
+                let in_time = until.is_none_or(|until| Instant::now() < until);
+                in_time.then(|| queue.lock().ok()?.next_job(core)).flatten()
+            };
             scope.spawn(move || {
                 while let Some(job) = next() {
                     let name = job.name.clone();
                     if sender
-                        .send(run_job(job, passed, inputs).with_context(|| name))
+                        .send(run_job(job, inputs).with_context(|| name))
                         .is_err()
                     {
                         break;
@@ -103,10 +111,17 @@ pub fn run_jobs(
             });
         }
         drop(sender);
-        receiver
-            .iter()
-            .try_for_each(|done| done.map(|done| each(&done)))
-    })
+        receiver.iter().try_for_each(|done| {
+            left -= 1;
+            done.map(|done| each(&done))
+        })
+    })?;
+    if left > 0 {
+        print_heading(&format!(
+            "the time of --minutes is over, {left} of {count} jobs were not run"
+        ));
+    }
+    Ok(left as u64)
 }
 
 /// Jobs that wait for a core.
@@ -155,7 +170,8 @@ impl<T> JobQueue<T> {
     }
 }
 
-fn run_job(mut job: Job, passed: &PassedCache, inputs: &TestInputs) -> Result<JobResult> {
+fn run_job(mut job: Job, inputs: &TestInputs) -> Result<JobResult> {
+    let passed = PassedCache::open(job.runner);
     let kernels = passed.begin(&job.name)?;
     let (mut reader, writer) = std::io::pipe().context("a pipe")?;
     job.command.env(KERNELS, &kernels).stdin(Stdio::null());
@@ -178,6 +194,7 @@ fn run_job(mut job: Job, passed: &PassedCache, inputs: &TestInputs) -> Result<Jo
     }
     let output = String::from_utf8_lossy(&output).into_owned();
     Ok(JobResult {
+        runner: job.runner,
         name: job.name,
         passed: succeeded,
         seconds,

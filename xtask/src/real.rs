@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
 
+const RUNNER: &str = "real";
 /// Default models; about 270 MB of downloads, cached.
 const DEFAULT_MODELS: [&str; 4] = ["smollm2", "smollm2-lora", "minilm", "whisper-tiny.en"];
 /// Clients from PyPI, tested by default against the package's server with the bundled models.
@@ -58,14 +59,17 @@ pub fn run_models(names: &[&str], all: bool) -> Result<()> {
     let mut jobs = if models.is_empty() {
         Vec::new()
     } else {
-        native::build(&[
-            "--package",
-            "jerboa-tests",
-            "--features",
-            "real",
-            "--test",
-            "real",
-        ])?
+        native::build(
+            RUNNER,
+            &[
+                "--package",
+                "jerboa-tests",
+                "--features",
+                "real",
+                "--test",
+                "real",
+            ],
+        )?
     };
     jobs.retain(|job| {
         models
@@ -93,13 +97,13 @@ pub fn run_models(names: &[&str], all: bool) -> Result<()> {
     let mut times = TestTimes::default();
 
     pool::run_jobs(
-        "real",
-        pool::pending_jobs("real", jobs, &inputs, all)?,
+        pool::pending_jobs(RUNNER, jobs, &inputs, all)?,
         &inputs,
+        None,
         &mut |done| {
             println!("{}", done.output);
             tally = tally.plus(done.report());
-            times.add("real", &done.name, done.seconds);
+            times.add(RUNNER, &done.name, done.seconds);
         },
     )?;
     println!(
@@ -147,6 +151,7 @@ fn node_job(model: &str) -> Job {
     node.arg(workspace::path(&format!("tests/real/{file}.test.mjs")))
         .current_dir(workspace::root());
     Job {
+        runner: RUNNER,
         name: format!("page::{model}"),
         command: node,
     }

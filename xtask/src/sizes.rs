@@ -63,7 +63,7 @@ pub fn check(package: &Path, budget: &Budget) -> Result<()> {
         if size.gzip > limit {
             let over = size.gzip - limit;
             bail!(
-                "the {name} exceeds its gzip budget of {limit} bytes by {over}. Reduce it, or change [budget] in wasm-pack.toml."
+                "the {name} exceeds its gzip budget of {limit} bytes by {over}. Reduce it, or change [budget] in build.toml."
             );
         }
     }

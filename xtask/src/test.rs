@@ -1,6 +1,7 @@
 //! `cargo xtask test`: native tests, browser tests and page tests. Prints time per runner, the
 //! slowest tests, and a summary line.
 
+use crate::bindings::{self, Purpose};
 use crate::command::{command, print_heading};
 use crate::passed_cache::PassedCache;
 use crate::pool::{self, Job, JobResult};
@@ -9,14 +10,14 @@ use crate::stamp::files;
 use crate::test_counts::{TestCounts, strip_ansi};
 use crate::test_inputs::TestInputs;
 use crate::test_times::TestTimes;
-use crate::{manifest, native, package, real, workspace};
+use crate::{native, package, real, workspace};
 use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const RUNNERS: [&str; 5] = ["native", "wasm", "page", "firefox", "webkit"];
 /// Runners of files for node, with their folders under tests/.
@@ -26,13 +27,14 @@ const NODE_RUNNERS: [(&str, &[&str]); 4] = [
     ("firefox", &["firefox"]),
     ("webkit", &["webkit"]),
 ];
-/// Variable with the compiled tests of crate/tests.
+/// Variable with the folder of the compiled tests of crate/tests.
 const ENGINE_TESTS: &str = "JERBOA_ENGINE_TESTS";
 /// Number of slowest tests in the summary.
 const MAX_SLOWEST: usize = 10;
 
 /// Sets up and runs the named runners, or all. Tests that passed with unchanged inputs are skipped,
-/// unless `--all` is given. `--list` prints what would run.
+/// unless `--all` is given. `--list` prints what would run. `--minutes=N` starts no test after
+/// that time and fails if any is left.
 pub fn run(args: &[String]) -> Result<()> {
     let (options, names): (Vec<&str>, Vec<&str>) = args
         .iter()
@@ -48,11 +50,18 @@ pub fn run(args: &[String]) -> Result<()> {
             RUNNERS.join(", ")
         );
     }
+    let began = Instant::now();
+    let minutes = options
+        .iter()
+        .find_map(|option| option.strip_prefix("--minutes="));
+    let minutes = minutes.map(str::parse::<u64>).transpose();
+    let minutes = minutes.context("--minutes must be a whole number")?;
+    let until = minutes.map(|minutes| began + Duration::from_secs(60 * minutes));
     if let Some(unknown) = options
         .iter()
-        .find(|option| !["--all", "--list"].contains(option))
+        .find(|option| !["--all", "--list"].contains(option) && !option.starts_with("--minutes="))
     {
-        bail!("unknown option '{unknown}'. Use --all or --list.");
+        bail!("unknown option '{unknown}'. Use --all, --list or --minutes=N.");
     }
     let toolchain = setup::everything()?;
     let wanted = |name: &str| match names.is_empty() {
@@ -69,19 +78,18 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     let _alone = lock_target()?;
     let all = options.contains(&"--all");
-    let mut pages = BTreeMap::new();
+    let mut node = Vec::new();
     for (name, folders) in NODE_RUNNERS {
         if wanted(name) {
             setup::browser(name)?;
-            let jobs = pool::pending_jobs(name, node_jobs(folders)?, &inputs, all)?;
-            pages.insert(name, jobs);
+            let jobs = node_jobs(name, folders)?;
+            node.extend(pool::pending_jobs(name, jobs, &inputs, all)?);
         }
     }
     // Build the package, then the browser tests, in parallel with the other runners: these
     // compilers use one core for minutes.
-    let with_package = pages.values().any(|jobs| !jobs.is_empty());
     let with_wasm = wanted("wasm") || wanted("firefox") || wanted("webkit");
-    let mut building = with_package.then(|| {
+    let building = (!node.is_empty()).then(|| {
         thread::spawn(move || {
             package::build(toolchain)?;
             // Errors are reported by the test run itself.
@@ -90,37 +98,20 @@ pub fn run(args: &[String]) -> Result<()> {
                 .flatten())
         })
     });
-    let mut built = None;
-    let mut total = TestCounts::default();
-    let mut times = TestTimes::default();
-    let mut table = Vec::new();
-    for name in RUNNERS {
-        if !wanted(name) {
-            continue;
-        }
-        print_heading(&format!("{name} tests"));
-        let start = Instant::now();
-        let tally = match name {
-            "native" => native_tests(&inputs, all, &mut times),
-            _ => wait_for(&mut building, &mut built).and_then(|()| {
-                let jobs = pages.remove(name).unwrap_or_default();
-                node_tests(name, jobs, built.as_deref(), &inputs, &mut times)
-            }),
-        };
-        // A runner that cannot start counts as one failure; the other runners still run.
-        let tally = tally.unwrap_or_else(|error| {
-            eprintln!("error: {error:#}");
-            TestCounts {
-                passed: 0,
-                failed: 1,
-            }
-        });
-        let seconds = start.elapsed().as_secs();
-        table.push(format!(
-            "{seconds:7} s  {name}: {} passed, {} failed",
-            tally.passed, tally.failed
-        ));
-        total = total.plus(tally);
+    let mut summary = Summary::default();
+    let heading =
+        |tests: &str| print_heading(&format!("{tests} (at {} s)", began.elapsed().as_secs()));
+    // A group that cannot start counts as one failure; the other still runs.
+    if wanted("native") {
+        heading("native tests");
+        let done = native_tests(&inputs, all, until, &mut summary);
+        summary.complete("native", done);
+    }
+    if let Some(building) = building {
+        heading("tests in browsers and Node");
+        let done = join(building)
+            .and_then(|built| node_tests(node, built.as_deref(), &inputs, until, &mut summary));
+        summary.complete("browsers", done);
     }
     if !inputs.equals(&TestInputs::read(toolchain)?) {
         print_heading(
@@ -130,16 +121,59 @@ pub fn run(args: &[String]) -> Result<()> {
             .iter()
             .try_for_each(|name| PassedCache::open(name).clear())?;
     }
-    println!(
-        "\nthe slowest tests:\n{}\n\nby runner, building included:\n{}",
-        times.slowest(MAX_SLOWEST).join("\n"),
-        table.join("\n")
-    );
-    println!("\n{} passed, {} failed", total.passed, total.failed);
-    if total.failed > 0 {
-        bail!("{} tests failed", total.failed);
+    summary.print();
+    let failed = summary.total().failed;
+    if failed > 0 {
+        bail!("{failed} tests failed");
     }
     Ok(())
+}
+
+/// Results of a run.
+#[derive(Default)]
+struct Summary {
+    /// Counts, and seconds of all jobs, by runner.
+    runners: BTreeMap<&'static str, (TestCounts, f64)>,
+    times: TestTimes,
+}
+
+impl Summary {
+    /// Adds a job's counts.
+    fn add(&mut self, done: &JobResult, counts: TestCounts) {
+        let (tally, seconds) = self.runners.entry(done.runner).or_default();
+        *tally = tally.plus(counts);
+        *seconds += done.seconds;
+    }
+
+    /// Counts jobs that were left as failures, and an error as one.
+    fn complete(&mut self, group: &'static str, left: Result<u64>) {
+        let left = left.unwrap_or_else(|error| {
+            eprintln!("error: {error:#}");
+            1
+        });
+        if left > 0 {
+            self.runners.entry(group).or_default().0.failed += left;
+        }
+    }
+
+    fn total(&self) -> TestCounts {
+        self.runners
+            .values()
+            .fold(TestCounts::default(), |total, (tally, _)| {
+                total.plus(*tally)
+            })
+    }
+
+    fn print(&self) {
+        let slowest = self.times.slowest(MAX_SLOWEST).join("\n");
+        println!("\nthe slowest tests:\n{slowest}\n\nby runner, seconds of all its jobs:");
+        for (name, (tally, seconds)) in &self.runners {
+            let TestCounts { passed, failed } = tally;
+            println!("{seconds:7.0} s  {name}: {passed} passed, {failed} failed");
+        }
+        let TestCounts { passed, failed } = self.total();
+        println!("\n{passed} passed, {failed} failed");
+    }
 }
 
 /// Locks target/ against other runs, which would overwrite the records. The lock lasts while the
@@ -182,32 +216,34 @@ fn list(runner: &str, inputs: &TestInputs) -> Result<()> {
     Ok(())
 }
 
-/// Runs each native test as a process of its own; prints the output of failed ones.
-fn native_tests(inputs: &TestInputs, all: bool, times: &mut TestTimes) -> Result<TestCounts> {
+/// Runs each native test as a process of its own; prints the output of failed ones. Returns the
+/// number of tests left when the time was over.
+fn native_tests(
+    inputs: &TestInputs,
+    all: bool,
+    until: Option<Instant>,
+    summary: &mut Summary,
+) -> Result<u64> {
     let jobs = pool::pending_jobs("native", native::jobs()?, inputs, all)?;
-    let mut tally = TestCounts::default();
-    pool::run_jobs("native", jobs, inputs, &mut |done| {
+    pool::run_jobs(jobs, inputs, until, &mut |done| {
         if !done.passed {
             println!("{}", done.output);
         }
-        tally = tally.plus(done.report());
-        times.add("native", &done.name, done.seconds);
-    })?;
-    Ok(tally)
+        summary.add(done, done.report());
+        summary.times.add(done.runner, &done.name, done.seconds);
+    })
 }
 
-/// Builds crate/tests and its dependencies only: wasm-pack would also compile unit tests and
-/// examples for wasm32, which no browser runs. The crate is not optimized, because that compiles
-/// faster. Host builds of the native tests, such as naga's, are reused. Returns the WebAssembly
-/// file.
+/// Builds crate/tests and its dependencies only: unit tests and examples run in no browser. The
+/// crate is not optimized, because that compiles faster. Host builds of the native tests, such as
+/// naga's, are reused. Returns the folder of tests.js and its module.
 fn build_engine_tests(toolchain: Toolchain) -> Result<PathBuf> {
-    let settings = manifest::read()?.test;
     let mut cargo = toolchain.command("cargo");
     cargo.args(["test", "--package", "jerboa", "--test", "*", "--no-run"]);
-    cargo.args(["--target", "wasm32-unknown-unknown"]);
+    cargo.args(["--target", setup::TARGET]);
     let built = cargo
         .args(["--message-format=json-render-diagnostics"])
-        .args(manifest::feature_flags(&settings.features))
+        .args(package::only_features(package::PAGE_FEATURES))
         .envs([
             ("CARGO_PROFILE_DEV_OPT_LEVEL", "0"),
             ("CARGO_PROFILE_DEV_DEBUG", "0"),
@@ -218,14 +254,17 @@ fn build_engine_tests(toolchain: Toolchain) -> Result<PathBuf> {
         .output()
         .context("starting cargo")?;
     let programs = native::executables(&String::from_utf8_lossy(&built.stdout));
-    programs
+    let module = programs
         .into_iter()
         .find(|program| program.extension().is_some_and(|end| end == "wasm"))
-        .context("building crate/tests for wasm32 failed")
+        .context("building crate/tests for wasm32 failed")?;
+    let folder = workspace::path("target/xtask/engine-tests");
+    bindings::write(&module, "tests", &folder, &Purpose::Tests)?;
+    Ok(folder)
 }
 
 /// One job of node's test runner per test file of these folders of tests/.
-fn node_jobs(folders: &[&str]) -> Result<Vec<Job>> {
+fn node_jobs(runner: &'static str, folders: &[&str]) -> Result<Vec<Job>> {
     let mut jobs = Vec::new();
     for folder in folders {
         for file in files(&workspace::path("tests").join(folder))? {
@@ -240,6 +279,7 @@ fn node_jobs(folders: &[&str]) -> Result<Vec<Job>> {
                     .arg(&file)
                     .current_dir(workspace::root());
                 jobs.push(Job {
+                    runner,
                     name: format!("{folder}::{name}"),
                     command: node,
                 });
@@ -252,41 +292,37 @@ fn node_jobs(folders: &[&str]) -> Result<Vec<Job>> {
 /// A thread that builds the package, and the engine's tests for a browser if one runs them.
 type Building = JoinHandle<Result<Option<PathBuf>>>;
 
-/// Waits until the package and the page are built, once.
-fn wait_for(building: &mut Option<Building>, built: &mut Option<PathBuf>) -> Result<()> {
-    if let Some(building) = building.take() {
-        *built = building
-            .join()
-            .map_err(|_| anyhow!("the thread that builds the package panicked"))??;
-    }
-    Ok(())
+/// Waits until the package and the page are built.
+fn join(building: Building) -> Result<Option<PathBuf>> {
+    building
+        .join()
+        .map_err(|_| anyhow!("the thread that builds the package panicked"))?
 }
 
-/// Runs the tests of a browser. Runs one file per core, each with its own browser, because a
-/// software GPU compiles kernels on one core.
+/// Runs files of tests, one per core, each with its own browser, because a software GPU compiles
+/// kernels on one core. Returns the number of files left when the time was over.
 fn node_tests(
-    runner: &str,
     mut jobs: Vec<Job>,
     engine_tests: Option<&Path>,
     inputs: &TestInputs,
-    times: &mut TestTimes,
-) -> Result<TestCounts> {
+    until: Option<Instant>,
+    summary: &mut Summary,
+) -> Result<u64> {
     for job in &mut jobs {
         job.command
             .envs(engine_tests.map(|program| (ENGINE_TESTS, program)));
     }
-    let mut tally = TestCounts::default();
-    pool::run_jobs(runner, jobs, inputs, &mut |done| {
-        tally = tally.plus(read(runner, done, times));
-    })?;
-    Ok(tally)
+    pool::run_jobs(jobs, inputs, until, &mut |done| {
+        let counts = read(done, &mut summary.times);
+        summary.add(done, counts);
+    })
 }
 
 /// Prints the output of node's runner for a file and counts its tests. A file that fails without a
 /// failed test counts as one failure.
 fn read(
-    runner: &str,
     JobResult {
+        runner,
         name,
         passed,
         seconds,

@@ -6,7 +6,7 @@
 pub struct TestCounts {
     /// Tests that passed.
     pub passed: u64,
-    /// Tests that failed, or runners that crashed.
+    /// Tests that failed or were left out for want of time, or runners that crashed.
     pub failed: u64,
 }
 

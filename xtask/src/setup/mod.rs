@@ -1,10 +1,9 @@
 //! Sets up a machine: installs the missing tools for building and testing.
 
 mod debian;
-mod tools;
 mod wasm;
 
-pub use wasm::Toolchain;
+pub use wasm::{TARGET, Toolchain};
 
 use crate::command::{command, is_installed, output_of, print_heading};
 use crate::npm;
@@ -13,23 +12,20 @@ use anyhow::{Result, bail};
 /// Installs what building the package and the page requires.
 pub fn for_build() -> Result<Toolchain> {
     npm::install()?;
-    let toolchain = wasm::install()?;
-    tools::install(&toolchain)?;
-    Ok(toolchain)
+    wasm::install()
 }
 
-/// Installs what the tests require too: a browser with its WebDriver, and a Vulkan adapter for
-/// native tests.
+/// Installs what the tests require too: a browser, and a Vulkan adapter for native tests.
 pub fn everything() -> Result<Toolchain> {
     let toolchain = for_build()?;
-    if !(is_installed("chromium") && is_installed("chromedriver")) {
-        debian::install(&["chromium", "chromium-driver"])?;
+    if !is_installed("chromium") {
+        debian::install(&["chromium"])?;
     }
     if cfg!(target_os = "linux") && !has_vulkan_driver() {
         debian::install(&["mesa-vulkan-drivers"])?;
     }
     if !is_installed("chromium") {
-        bail!("the browser tests require `chromium` and `chromedriver` on PATH. Install both.");
+        bail!("the browser tests require `chromium` on PATH. Install it.");
     }
     print_heading(&format!("ready: {}", toolchain.describe()));
     Ok(toolchain)

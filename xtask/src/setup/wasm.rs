@@ -7,14 +7,13 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const TARGET: &str = "wasm32-unknown-unknown";
+/// Rust's name of WebAssembly in a page.
+pub const TARGET: &str = "wasm32-unknown-unknown";
 /// Folder where Debian's compiler looks for the target's standard library.
 const DEBIAN_LIBRARIES: &str = "/usr/lib/rustlib/wasm32-unknown-unknown/lib";
 /// File next to the libraries that names their compiler. Written last, so that an interrupted
 /// installation is repeated.
 const DEBIAN_STAMP: &str = "/usr/lib/rustlib/wasm32-unknown-unknown/lib/built-by";
-/// Name of Debian's compiler in rustup.
-const LINKED_TOOLCHAIN: &str = "debian";
 
 /// The compiler that builds for wasm32.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,8 +121,7 @@ fn install_debian() -> Result<()> {
     run_step(&what, || {
         let built = build_library()?;
         install_library(&built)
-    })?;
-    link_debian_toolchain()
+    })
 }
 
 /// Builds std and test in an empty crate. Returns the folder of their .rlib files.
@@ -182,16 +180,4 @@ fn install_library(built: &Path) -> Result<()> {
         .args(["-m", "644"])
         .arg(&stamp)
         .arg(DEBIAN_STAMP))
-}
-
-/// Makes `wasm-pack` use Debian's compiler when called manually in crate/, where rustup's would
-/// come first.
-fn link_debian_toolchain() -> Result<()> {
-    if output_of(command("rustup").arg("--version")).is_none() {
-        return Ok(());
-    }
-    run(command("rustup").args(["toolchain", "link", LINKED_TOOLCHAIN, "/usr"]))?;
-    run(command("rustup")
-        .args(["override", "set", LINKED_TOOLCHAIN, "--path"])
-        .arg(workspace::path("crate")))
 }
