@@ -99,7 +99,7 @@ test("ids, recurrent layers and attention run", options, async () => {
   for (const [type, { first, last, count, type: inputType, wrong }] of Object.entries(found)) {
     assert.ok(last < 0.7 * first, `${type}: ${first}, then ${last}`);
     assert.deepEqual([count, inputType], [12, "ids"]);
-    assert.match(wrong.error.message, /id 5, the embedding has 5 rows/);
+    assert.match(wrong.error.message, /id 5 is outside the embedding of 5 rows/);
   }
 });
 
@@ -205,5 +205,20 @@ test("what does not fit is refused by name", options, async () => {
   for (const [name, message] of Object.entries({ size: /multiple of 2/, label: /label 3.*3 classes/, fraction: /whole numbers from -1; item 0 is 0.5/, number: /finite numbers; item 1/, loss: /'mse', 'crossEntropy'/, optimizer: /no option 'beta1'/, rate: /smaller learning rate/ })) {
     assert.deepEqual([found[name]?.code, found[name]?.isOurs], ["request", true], `${name}: ${JSON.stringify(found[name])}`);
     assert.match(found[name].message, message);
+  }
+});
+
+test("a worker that does not start is an error of the worker, in time", options, async () => {
+  const found = await site.page.evaluate(async () => {
+    const { trainLora } = await import("/train/index.js");
+    const workerUrl = URL.createObjectURL(new Blob(["// Says nothing."], { type: "text/javascript" }));
+    const network = outcome(() => layers.createNetwork({ input: [2], layers: [{ type: "dense", units: 1 }], workerUrl }));
+    const training = outcome(() => trainLora("org/model", "text", { workerUrl }));
+    return { network: await network, training: await training };
+  });
+  for (const [call, { error }] of [["createNetwork", found.network], ["trainLora", found.training]]) {
+    assert.ok(error?.isOurs, `${call}: ${error?.message}`);
+    assert.equal(error.code, "worker");
+    assert.match(error.message, new RegExp(`^${call}: the worker did not start within 20 seconds\\. Check that 'workerUrl'`));
   }
 });

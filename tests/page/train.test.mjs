@@ -146,8 +146,8 @@ test("what cannot be trained is refused before the first step", options, async (
   for (const [data, given, code, message] of [
     ["", {}, "request", /the dataset is empty/],
     [["Text.", " "], {}, "request", /the dataset\[1\] is empty/],
-    [[], {}, "request", /must be a text, an array of texts/],
-    [[[{ role: "user", content: "Hi" }]], {}, "request", /no message of the role 'assistant'/],
+    [[], {}, "request", /must be a string, an array of strings/],
+    [[[{ role: "user", content: "Hi" }]], {}, "request", /no message with role 'assistant'/],
     ["Text.", { rank: 0 }, "request", /'rank' must be a whole number from 1/],
     ["Text.", { learningRat: 1 }, "request", /Did you mean 'learningRate'/],
     ["Text.", { targets: ["qkv"] }, "request", /no matrix 'qkv'.*q_proj/],

@@ -309,7 +309,7 @@ fn options_and_data_that_do_not_fit_are_refused() {
     assert!(error.is_err_and(|e| e.to_string().contains("lora_A")));
     let empty = [TrainSequence::whole(vec![3])];
     let error = block_on(lora.train(&empty, &mut |_| ControlFlow::Continue(())));
-    assert!(error.is_err_and(|e| e.to_string().contains("no token counts")));
+    assert!(error.is_err_and(|e| e.to_string().contains("no token contributes")));
 }
 
 /// The bundled model's tokenizer with a chat template.

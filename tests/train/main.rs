@@ -9,8 +9,8 @@ mod networks;
 mod page;
 mod torch;
 
-use jerboa::gpu::{Backend, Buffer, BufferUsage, Command};
-use jerboa_tests::{bytes, floats, gpu, relative_l2};
+use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, DeviceOptions, Gpu};
+use jerboa_tests::{bytes, floats, gpu, open, relative_l2};
 use jerboa_train::kernel::{TrainLaunch, TrainPipelines};
 use pollster::block_on;
 use std::cell::RefCell;
@@ -24,8 +24,30 @@ fn run(launches: &[TrainLaunch<usize>], contents: &[Vec<u8>]) -> Vec<Vec<f32>> {
     // Never dropped: wgpu cannot be in a thread's destructors.
     let pipelines =
         COMPILED.with_borrow_mut(|all| *all.get_or_insert_with(|| Box::leak(Box::default())));
-    let mut pipelines = pipelines.borrow_mut();
-    let gpu = gpu();
+    run_on(gpu(), &mut pipelines.borrow_mut(), launches, contents)
+}
+
+/// Runs launches with this device's kernels, and with a GPU's if they differ.
+fn run_as_each_device(launches: &[TrainLaunch<usize>], contents: &[Vec<u8>]) -> Vec<Vec<Vec<f32>>> {
+    let as_gpu = open(&DeviceOptions {
+        gpu_kernels: true,
+        ..DeviceOptions::default()
+    });
+    let mut found = vec![run(launches, contents)];
+    if as_gpu.caps().software {
+        // Never dropped: wgpu cannot be in a thread's destructors.
+        let pipelines: &mut TrainPipelines = Box::leak(Box::default());
+        found.push(run_on(&as_gpu, pipelines, launches, contents));
+    }
+    found
+}
+
+fn run_on(
+    gpu: &Gpu,
+    pipelines: &mut TrainPipelines,
+    launches: &[TrainLaunch<usize>],
+    contents: &[Vec<u8>],
+) -> Vec<Vec<f32>> {
     block_on(pipelines.compile(gpu, launches.iter())).expect("valid kernels");
     let buffers: Vec<Buffer> = contents
         .iter()
@@ -42,7 +64,7 @@ fn run(launches: &[TrainLaunch<usize>], contents: &[Vec<u8>]) -> Vec<Vec<f32>> {
         .iter()
         .map(|launch| {
             let launch = launch.clone().map(|index| buffers[*index].clone());
-            launch.dispatch(&pipelines).expect("a complete launch")
+            launch.dispatch(pipelines).expect("a complete launch")
         })
         .collect();
     let program = gpu.program("test", steps).expect("a program");

@@ -56,7 +56,7 @@ impl PackedRows {
             return Err(Error::Request {
                 parameter: "batch".into(),
                 reason: format!(
-                    "its sequences have {rows} tokens, the trainer was made for {max_rows}. Use a smaller batch or \
+                    "its sequences have {rows} tokens, but the trainer supports at most {max_rows}. Use a smaller batch or \
                      'maxLength'."
                 ),
             });
@@ -73,7 +73,9 @@ impl PackedRows {
             if let Some(id) = sequence.ids.iter().find(|id| **id as usize >= vocab) {
                 return Err(Error::Request {
                     parameter: "ids".into(),
-                    reason: format!("{id} is outside the vocabulary of {vocab} tokens"),
+                    reason: format!(
+                        "token {id} is outside the vocabulary of {vocab} tokens. Use the tokenizer of this model."
+                    ),
                 });
             }
             for (position, id) in sequence.ids.iter().enumerate() {

@@ -58,7 +58,9 @@ pub fn chat_sequences(text: &TextPipeline, messages: &[Value]) -> Result<Vec<Tra
     if sequences.is_empty() {
         return Err(Error::Request {
             parameter: "messages".into(),
-            reason: "the conversation has no message of the role 'assistant'".into(),
+            reason:
+                "the conversation has no message with role 'assistant'. Add the answer to learn."
+                    .into(),
         });
     }
     Ok(sequences)

@@ -1,5 +1,6 @@
 //! Kernels of train/shaders: variants, their sources, and launches with bindings by name.
 
+use crate::tiles::Tiles;
 use jerboa::device::Grid;
 use jerboa::device::registry::{Shader, Variant, shader_file};
 use jerboa::format::WeightLayout;
@@ -25,6 +26,7 @@ const FILES: &[(&str, &str)] = sources![
     "attention_mask",
     "attention_params",
     "attention_query",
+    "attention_tiles",
     "column_sums",
     "convolution",
     "cross_entropy",
@@ -37,6 +39,8 @@ const FILES: &[(&str, &str)] = sources![
     "gru_gradient",
     "hyper",
     "matmul",
+    "matmul_params",
+    "matmul_rows",
     "mean_square",
     "norm",
     "norm_input",
@@ -51,13 +55,16 @@ const FILES: &[(&str, &str)] = sources![
 ];
 
 /// Constants that every source may compare, with their defaults.
-const DEFAULTS: [(&str, u32); 6] = [
+const DEFAULTS: [(&str, u32); 9] = [
     ("BITS", 4),
     ("GROUP", 32),
     ("SCALE", 0),
     ("ZERO", 0),
     ("OP", 0),
     ("HEAD", 64),
+    ("SIDE", 4),
+    ("LOADS", 1),
+    ("PASSES", 1),
 ];
 
 /// A kernel of train/shaders: the name of its file.
@@ -104,7 +111,7 @@ pub struct TrainLaunch<B> {
     pub binds: Vec<(&'static str, B)>,
     /// `Params` words by their shader names.
     pub params: Vec<(&'static str, u32)>,
-    /// Workgroups.
+    /// Workgroups, unless they follow from the tiles of the device: see `tiles.rs`.
     pub grid: Grid,
 }
 
@@ -180,6 +187,14 @@ impl<B: Clone> TrainLaunch<B> {
     }
 }
 
+impl<B> TrainLaunch<B> {
+    /// A word of `Params`; 0 if it is not set.
+    pub(crate) fn param(&self, name: &str) -> u32 {
+        let found = self.params.iter().find(|(known, _)| *known == name);
+        found.map_or(0, |(_, value)| *value)
+    }
+}
+
 impl TrainLaunch<Buffer> {
     /// Resolves names to the shader's binding numbers and parameter order.
     ///
@@ -187,22 +202,26 @@ impl TrainLaunch<Buffer> {
     /// `Internal` when a binding or parameter is missing or unknown, which is a bug of the module
     /// that made the launch.
     pub fn dispatch(&self, pipelines: &TrainPipelines) -> Result<DispatchDesc> {
-        let (shader, pipeline) = pipelines.get(&self.variant)?;
-        let label = self.variant.to_string();
+        let (variant, grid) = pipelines.tiles.of(self);
+        let (shader, pipeline) = pipelines.get(&variant)?;
+        let label = variant.to_string();
         let resolved = Resolved::new(shader, &label, &self.binds, &self.params)?;
         Ok(DispatchDesc {
             label,
             pipeline: pipeline.clone(),
             buffers: resolved.buffers,
             params: resolved.params,
-            grid: self.grid,
+            grid,
         })
     }
 }
 
 /// Compiled kernels.
 #[derive(Default)]
-pub struct TrainPipelines(HashMap<TrainVariant, (Shader, Pipeline)>);
+pub struct TrainPipelines {
+    compiled: HashMap<TrainVariant, (Shader, Pipeline)>,
+    tiles: Tiles,
+}
 
 impl TrainPipelines {
     /// Compiles the kernels of launches, except those compiled before.
@@ -214,10 +233,12 @@ impl TrainPipelines {
         gpu: &Gpu,
         launches: impl Iterator<Item = &'a TrainLaunch<B>>,
     ) -> Result<()> {
+        self.tiles = Tiles::on(gpu.caps());
         let mut wanted: Vec<TrainVariant> = Vec::new();
         for launch in launches {
-            if !self.0.contains_key(&launch.variant) && !wanted.contains(&launch.variant) {
-                wanted.push(launch.variant.clone());
+            let (variant, _) = self.tiles.of(launch);
+            if !self.compiled.contains_key(&variant) && !wanted.contains(&variant) {
+                wanted.push(variant);
             }
         }
         let browser = cfg!(target_arch = "wasm32");
@@ -227,12 +248,12 @@ impl TrainPipelines {
             .collect::<Result<Vec<Shader>>>()?;
         let made = gpu.pipelines(&shaders).await?;
         let compiled = shaders.into_iter().zip(made);
-        self.0.extend(wanted.into_iter().zip(compiled));
+        self.compiled.extend(wanted.into_iter().zip(compiled));
         Ok(())
     }
 
     fn get(&self, variant: &TrainVariant) -> Result<&(Shader, Pipeline)> {
-        let compiled = self.0.get(variant);
+        let compiled = self.compiled.get(variant);
         compiled.ok_or_else(|| Error::Internal(format!("{variant} was not compiled")))
     }
 }

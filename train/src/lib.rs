@@ -4,7 +4,7 @@
 //! it.
 //!
 //! `layers` has networks of layers that need no model. `tape` records the launches of a graph's forward and backward pass, `ops` has the gradient of
-//! each operation, `kernels` the launches that they use, and `reference` their CPU references.
+//! each operation, `kernels` the launches that they use, `tiles` their sources on a device, and `reference` their CPU references.
 
 pub mod adapter;
 pub mod batch;
@@ -20,6 +20,7 @@ pub mod reference;
 pub mod schedule;
 pub mod tape;
 pub mod tensors;
+mod tiles;
 pub mod trainer;
 #[cfg(target_arch = "wasm32")]
 pub mod web;

@@ -360,7 +360,7 @@ impl LoraTrainer {
                 let tensor = tensor.ok_or_else(|| Error::Request {
                     parameter: "adapter".into(),
                     reason: format!(
-                        "it has no {name} of {} × {}. Use an adapter with the same rank and targets.",
+                        "it has no tensor {name} of shape {} × {}. Use an adapter with the same rank and targets.",
                         shape[0], shape[1]
                     ),
                 })?;
@@ -448,7 +448,7 @@ impl LoraTrainer {
         if sequences.is_empty() {
             return Err(Error::Request {
                 parameter: "dataset".into(),
-                reason: "no token counts in the loss. Add longer texts, or answers to the conversations.".into(),
+                reason: "no token contributes to the loss. Add longer documents, or answers to the conversations.".into(),
             });
         }
         Ok(LoraRun {
@@ -585,7 +585,7 @@ fn updates_of(
         Some(target) => Err(Error::Request {
             parameter: "targets".into(),
             reason: format!(
-                "{} has no matrix '{target}' that can be updated. Use {}.",
+                "{} has no matrix '{target}' that can be trained. Use {}.",
                 graph.name,
                 known.join(", ")
             ),

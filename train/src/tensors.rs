@@ -1,6 +1,9 @@
 //! Named f32 tensors in safetensors files.
 
-use half::{bf16, f16};
+use jerboa::Error;
+use jerboa::format::TensorInfo;
+use jerboa::format::detect::float_type;
+use jerboa::format::safetensors::{header_range, parse_header};
 use serde_json::{Map, Value, json};
 
 /// A named tensor, f32.
@@ -49,65 +52,36 @@ pub fn write_safetensors(tensors: &[NamedTensor]) -> Vec<u8> {
 /// # Errors
 /// The reason, for damaged files and other element types.
 pub fn read_safetensors(bytes: &[u8]) -> Result<Vec<NamedTensor>, String> {
-    let short = || "the file ends early".to_owned();
-    let length = bytes.first_chunk::<8>().ok_or_else(short)?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
-    let data = length.checked_add(8).and_then(|start| bytes.get(start..));
-    let data = data.ok_or_else(short)?;
-    let header: Map<String, Value> = serde_json::from_slice(&bytes[8..8 + length])
-        .map_err(|e| format!("invalid header: {e}"))?;
-    let mut tensors = Vec::new();
-    for (name, entry) in header {
-        if name == "__metadata__" {
-            continue;
-        }
-        let number = |value: &Value| value.as_u64().map(|n| n as usize);
-        let sizes = entry["shape"].as_array();
-        let shape = sizes.and_then(|sizes| sizes.iter().map(number).collect::<Option<Vec<_>>>());
-        let range = [0, 1].map(|side: usize| number(&entry["data_offsets"][side]));
-        let (Some(shape), [Some(first), Some(end)]) = (shape, range) else {
-            return Err(format!("{name} has no shape or no place in the file"));
-        };
-        let own = data.get(first..end).ok_or_else(short)?;
-        let dtype = entry["dtype"].as_str().unwrap_or("none");
-        let values = floats(own, dtype).ok_or_else(|| {
-            format!("{name} has the element type {dtype}; F32, F16 and BF16 can be read")
-        })?;
-        let count = shape
-            .iter()
-            .try_fold(1, |n: usize, size| n.checked_mul(*size));
-        if count != Some(values.len()) {
-            return Err(format!("{name} is not {shape:?} of {dtype}"));
-        }
-        tensors.push(NamedTensor {
+    let reason = |error: Error| match error {
+        Error::Malformed { reason, .. } => reason,
+        error => error.to_string(),
+    };
+    let size = bytes.len() as u64;
+    let range = header_range("", bytes, size).map_err(reason)?;
+    let header = &bytes[range.start as usize..range.end as usize];
+    let header = parse_header("", header, size).map_err(reason)?;
+    let tensor = |info: TensorInfo| {
+        let TensorInfo {
+            name, dtype, shape, ..
+        } = info;
+        let float = float_type(dtype)
+            .ok_or_else(|| format!("{name} has dtype {dtype}; supported are F32, F16 and BF16"))?;
+        let own = &bytes[info.range.start as usize..info.range.end as usize];
+        let count = own.len() / float.bytes();
+        let values = (0..count).filter_map(|at| float.get(own, at)).collect();
+        Ok(NamedTensor {
             name,
             shape,
             values,
-        });
-    }
-    Ok(tensors)
-}
-
-/// Decodes elements of a type; `None` for other types.
-fn floats(bytes: &[u8], dtype: &str) -> Option<Vec<f32>> {
-    let halves = || {
-        bytes
-            .chunks_exact(2)
-            .map(|b| u16::from_le_bytes([b[0], b[1]]))
+        })
     };
-    Some(match dtype {
-        "F32" => bytemuck::pod_collect_to_vec(&bytes[..bytes.len() / 4 * 4]),
-        "F16" => halves().map(|bits| f16::from_bits(bits).to_f32()).collect(),
-        "BF16" => halves()
-            .map(|bits| bf16::from_bits(bits).to_f32())
-            .collect(),
-        _ => return None,
-    })
+    header.tensors.into_iter().map(tensor).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jerboa::format::Dtype;
 
     fn file(dtype: &str, data: &[u8]) -> Vec<u8> {
         let shape = [2, 1, 1];
@@ -139,7 +113,9 @@ mod tests {
         for dtype in [
             "F64", "I64", "I32", "I16", "I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2",
         ] {
-            let error = read(dtype, &[0; 16]).expect_err("an element type that is not read");
+            let bits = Dtype::from_name(dtype).expect(dtype).bits();
+            let data = vec![0; bits as usize / 4];
+            let error = read(dtype, &data).expect_err("an element type that is not read");
             assert!(error.contains(dtype) && error.contains("F16"), "{error}");
         }
         assert!(read("F32", &[0; 4]).is_err(), "one value for two");

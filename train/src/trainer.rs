@@ -4,7 +4,9 @@
 use crate::batch::{PackedRows, TrainSequence};
 use crate::kernel::{TrainLaunch, TrainPipelines};
 use crate::kernels::fill;
-use crate::kernels::update::{self, Optimizer};
+use crate::kernels::update::{
+    HYPER_BYTES, Optimizer, UpdateBuffers, UpdatedWeight, square_sums, update_launches,
+};
 use crate::memory::TapeMemory;
 use crate::tape::{Tape, TapeEnd, TrainBuffer, with_logits_of_all_rows};
 use jerboa::exec::GraphWeights;
@@ -17,8 +19,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
-/// Bytes of `Hyper` in train/shaders/hyper.wgsl.
-const HYPER_BYTES: u64 = 32;
 /// Bytes of the readback: loss, norm of the gradients, factor that clips them.
 const REPORT_BYTES: u64 = 16;
 /// u32 words of a row's inputs: id, position, label, span.
@@ -133,7 +133,7 @@ impl Trainer {
                 let key = TrainBuffer::OptimizerState(*id, state);
                 buffers.insert(key, create("optimizer state", count * 4)?);
             }
-            sums += update::square_sums(count);
+            sums += square_sums(count);
         }
         for (index, spec) in graph.ropes.iter().enumerate() {
             let table = spec.table(0, max_rows, max_rows);
@@ -148,7 +148,7 @@ impl Trainer {
             (TrainBuffer::Spans, max_rows * 8),
             (TrainBuffer::RowLosses, max_rows * 4),
             (TrainBuffer::Loss, 4),
-            (TrainBuffer::Hyper, HYPER_BYTES as usize),
+            (TrainBuffer::Hyper, HYPER_BYTES),
             (TrainBuffer::SquareSums, sums.max(1) * 4),
             (TrainBuffer::Clip, 8),
         ] {
@@ -164,7 +164,7 @@ impl Trainer {
         let mut pipelines = TrainPipelines::default();
         let [clear, update] = [
             clear_launches(&plans, &trained),
-            update_launches(&graph, &plans, &trained, options, sums),
+            weight_updates(&graph, &plans, &trained, options),
         ];
         let launches = clear.iter().chain(&update);
         pipelines.compile(&gpu, launches).await?;
@@ -371,7 +371,7 @@ impl Trainer {
             return Err(Error::Request {
                 parameter: "batch".into(),
                 reason:
-                    "no token counts in the loss. Use longer sequences, or a larger 'maxLength'."
+                    "no token contributes to the loss. Use longer sequences, or a larger 'maxLength'."
                         .into(),
             });
         }
@@ -440,22 +440,13 @@ impl Trainer {
     }
 
     fn write_hyper(&self, labels: usize, rate: f32) {
-        let corrections = match self.options.optimizer {
-            Optimizer::AdamW { beta1, beta2, .. } => {
-                [beta1, beta2].map(|beta| (1.0 - f64::from(beta).powi(self.steps.max(1))) as f32)
-            }
-            Optimizer::Sgd { .. } => [1.0; 2],
-        };
-        let hyper = [
-            1.0 / labels as f32,
+        let hyper = self.options.optimizer.hyper(
+            self.steps.max(1),
+            labels,
             rate,
             self.options.weight_decay,
-            corrections[0],
-            corrections[1],
             self.options.max_norm,
-            0.0,
-            0.0,
-        ];
+        );
         let buffer = &self.buffers[&TrainBuffer::Hyper];
         self.gpu.write(buffer, 0, bytemuck::cast_slice(&hyper));
     }
@@ -516,7 +507,7 @@ fn plan_trained(graph: &Graph, id: WeightId, plans: &mut WeightPlans) -> Result<
             return Err(Error::Request {
                 parameter: "weights".into(),
                 reason: format!(
-                    "{} is stored as {}; trained weights are f32. Load the model with 'f32'.",
+                    "{} is stored as {}, but trained weights must be f32. Load the model with weights: 'f32'.",
                     weight.parts[0].0,
                     plan.layout.name()
                 ),
@@ -580,39 +571,28 @@ fn clear_launches(
 }
 
 /// The norm of all gradients, and the update of each weight.
-fn update_launches(
+fn weight_updates(
     graph: &Graph,
     plans: &WeightPlans,
     trained: &SortedSet<WeightId>,
     options: TrainerOptions,
-    sums: usize,
 ) -> Vec<TrainLaunch<TrainBuffer>> {
-    use TrainBuffer::{Clip, Hyper, OptimizerState, SquareSums, WeightGradient};
-    let mut launches = Vec::new();
-    let mut first = 0;
-    for id in trained {
-        let count = elements(&plans[id]);
-        launches.push(update::squares(
-            count,
-            WeightGradient(*id),
-            first,
-            SquareSums,
-        ));
-        first += update::square_sums(count);
-    }
-    launches.push(update::clip(sums, SquareSums, Hyper, Clip));
-    for id in trained {
-        let states: Vec<TrainBuffer> = (0..options.optimizer.states())
-            .map(|state| OptimizerState(*id, state))
-            .collect();
-        launches.push(options.optimizer.update(
-            elements(&plans[id]),
-            options.weight_decay != 0.0,
-            weight_buffer(graph, *id),
-            WeightGradient(*id),
-            &states,
-            [Clip, Hyper],
-        ));
-    }
-    launches
+    let states = 0..options.optimizer.states();
+    let state = |id: WeightId| move |state: usize| TrainBuffer::OptimizerState(id, state);
+    let weights: Vec<UpdatedWeight<TrainBuffer>> = trained
+        .iter()
+        .map(|id| UpdatedWeight {
+            count: elements(&plans[id]),
+            weight: weight_buffer(graph, *id),
+            gradient: TrainBuffer::WeightGradient(*id),
+            states: states.clone().map(state(*id)).collect(),
+        })
+        .collect();
+    let shared = UpdateBuffers {
+        square_sums: TrainBuffer::SquareSums,
+        clip: TrainBuffer::Clip,
+        hyper: TrainBuffer::Hyper,
+    };
+    let decay = options.weight_decay != 0.0;
+    update_launches(options.optimizer, decay, &weights, &shared)
 }

@@ -209,7 +209,7 @@ fn sequences_of(
             _ => {
                 return Err(Error::Request {
                     parameter: "dataset".into(),
-                    reason: "an item is neither a text nor an array of messages".into(),
+                    reason: "an item is neither a string nor an array of messages".into(),
                 });
             }
         }

@@ -5,5 +5,6 @@
  */
 
 export { createNetwork, Network } from "./network.js";
-export type { FitOptions, FitProgress, FitResult, NetworkOptions, Numbers, Weight } from "./network.js";
+export type { FitOptions, FitResult, NetworkOptions, Numbers, Weight } from "./network.js";
+export type { FitProgress, FitSettings } from "../train/network-calls.js";
 export type { ActivationLayer, ActivationName, AttentionLayer, ConvolutionLayer, DenseLayer, EmbeddingLayer, Layer, NormLayer, Optimizer, ParallelLayer, RecurrentLayer, ResidualLayer, ReshapeLayer, SequentialLayer, SwigluLayer } from "./layer-types.js";

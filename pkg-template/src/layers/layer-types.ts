@@ -1,6 +1,6 @@
 /** Descriptions of layers. */
 
-/** Elementwise functions; `gelu` is exact, `geluTanh` its approximation. */
+/** Elementwise activation functions; `gelu` is exact (erf), `geluTanh` is its tanh approximation. */
 export type ActivationName = "relu" | "silu" | "gelu" | "geluTanh" | "tanh" | "sigmoid";
 
 interface Named {
@@ -8,68 +8,69 @@ interface Named {
   name?: string;
 }
 
-/** A linear map of the last dimension: weights `weight` [units, inputs] and `bias` [units]. */
+/** A fully connected layer over the last dimension: weights `weight` [units, inputs] and `bias` [units]. */
 export interface DenseLayer extends Named {
   type: "dense";
   /** Size of the last dimension of the output. */
   units: number;
   /** Whether it has a bias. Default: `true`. */
   bias?: boolean;
-  /** A function of the output. Default: `linear`, none. */
+  /** Activation applied to the output. Default: `linear`, none. */
   activation?: ActivationName | "softmax" | "linear";
 }
 
 /**
  * A convolution of [channels, width], [channels, height, width] or [channels, depth, height, width]: weights `weight`
- * [filters, channels / groups, ...kernelSize] and `bias` [filters]. Sizes are one number for all dimensions, or one each.
+ * [filters, channels / groups, ...kernelSize] and `bias` [filters]. A size is one number for all dimensions, or one number for
+ * each.
  */
 export interface ConvolutionLayer extends Named {
   type: "conv1d" | "conv2d" | "conv3d";
-  /** Channels of the output. */
+  /** Number of output channels. */
   filters: number;
-  /** Taps per dimension. */
+  /** Kernel size per dimension. */
   kernelSize: number | number[];
-  /** Distance of outputs. Default: `1`. */
+  /** Stride of the kernel. Default: `1`. */
   stride?: number | number[];
-  /** Zeros before and after the input. Default: `0`. */
+  /** Zero padding on both sides of each dimension. Default: `0`. */
   padding?: number | number[];
-  /** Distance of taps. Default: `1`. */
+  /** Spacing between kernel elements. Default: `1`. */
   dilation?: number | number[];
-  /** Groups of channels that do not mix. Default: `1`. */
+  /** Number of channel groups, convolved separately. Default: `1`. */
   groups?: number;
   /** Whether it has a bias. Default: `true`. */
   bias?: boolean;
-  /** A function of the output. Default: `linear`, none. */
+  /** Activation applied to the output. Default: `linear`, none. */
   activation?: ActivationName | "softmax" | "linear";
 }
 
 /**
- * A recurrent layer over [steps, features], whose state starts with zeros: PyTorch's weights `weight_ih_l0`, `weight_hh_l0`,
- * `bias_ih_l0`, `bias_hh_l0`, with its order of gates.
+ * A recurrent layer over [steps, features] with an initial state of zeros. Weights and gate order are PyTorch's:
+ * `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`.
  */
 export interface RecurrentLayer extends Named {
   type: "rnn" | "lstm" | "gru";
-  /** Size of the state and the output. */
+  /** Size of the hidden state and of the output. */
   units: number;
-  /** Whether the output has all steps, [steps, units], or the last, [units]. Default: `false`. */
+  /** Whether to output all steps, [steps, units], or only the last one, [units]. Default: `false`. */
   returnSequences?: boolean;
   /** Whether it has biases. Default: `true`. */
   bias?: boolean;
 }
 
-/** A norm of the last dimension: weights `weight`, and `bias` of a layerNorm. */
+/** A normalization over the last dimension: weights `weight`, and for `layerNorm` also `bias`. */
 export interface NormLayer extends Named {
   type: "rmsNorm" | "layerNorm";
-  /** Added to the mean square. Default: `0.00001`. */
+  /** Added to the mean square (`rmsNorm`) or the variance (`layerNorm`). Default: `0.00001`. */
   eps?: number;
 }
 
-/** Rows of a table by id: weight `weight` [inputDim, outputDim]. It reads the network's input, which then has ids. */
+/** An embedding table: weight `weight` [inputDim, outputDim]. Must read the network's input, which is then ids. */
 export interface EmbeddingLayer extends Named {
   type: "embedding";
-  /** Rows of the table: ids are below it. */
+  /** Number of rows of the table; ids are from 0 to `inputDim - 1`. */
   inputDim: number;
-  /** Size of the dimension that it appends. */
+  /** Size of an embedding, appended as the last dimension. */
   outputDim: number;
 }
 
@@ -79,32 +80,32 @@ export interface EmbeddingLayer extends Named {
  */
 export interface AttentionLayer extends Named {
   type: "attention";
-  /** Heads; they divide the features. Default: `1`. */
+  /** Number of heads; must divide the number of features. Default: `1`. */
   heads?: number;
-  /** Whether a step sees only itself and earlier ones. Default: `false`. */
+  /** Whether a step attends only to itself and earlier steps. Default: `false`. */
   causal?: boolean;
   /** Whether it has biases. Default: `true`. */
   bias?: boolean;
 }
 
-/** `down(silu(gate(x)) · up(x))` of the last dimension: weights `gate_proj.weight`, `up_proj.weight`, `down_proj.weight`. */
+/** A gated MLP over the last dimension, `down(silu(gate(x)) · up(x))`: weights `gate_proj.weight`, `up_proj.weight`, `down_proj.weight`. */
 export interface SwigluLayer extends Named {
   type: "swiglu";
-  /** Outputs of gate and up. */
+  /** Size of the hidden dimension: outputs of `gate` and `up`. */
   hidden: number;
   /** Size of the last dimension of the output. Default: that of the input. */
   units?: number;
 }
 
-/** An elementwise function, or softmax of the last dimension. */
+/** An elementwise activation, or softmax over the last dimension. */
 export interface ActivationLayer extends Named {
   type: ActivationName | "softmax";
 }
 
-/** Another shape of the same elements; `flatten` is one dimension. */
+/** A reshape with the same number of elements; `flatten` gives one dimension. */
 export type ReshapeLayer = (Named & { type: "flatten" }) | (Named & { type: "reshape"; shape: number[] });
 
-/** `x + layers(x)`; the layers keep the shape. */
+/** A residual connection, `x + layers(x)`; the layers must keep the shape. */
 export interface ResidualLayer extends Named {
   type: "residual";
   layers: Layer[];
@@ -116,20 +117,20 @@ export interface SequentialLayer extends Named {
   layers: Layer[];
 }
 
-/** Branches of one input, whose outputs are joined or added. An empty branch passes its input on. */
+/** Parallel branches over one input, whose outputs are concatenated or added. An empty branch is the identity. */
 export interface ParallelLayer extends Named {
   type: "parallel";
   branches: Layer[][];
-  /** Default: `concat`. */
+  /** How the outputs of the branches are combined. Default: `concat`. */
   combine?: "concat" | "add";
-  /** Dimension of an example along which outputs are joined; negative numbers count from the end. Default: `-1`. */
+  /** Dimension along which outputs are concatenated; negative numbers count from the end. Default: `-1`. */
   axis?: number;
 }
 
 /** A layer of a network. */
 export type Layer = DenseLayer | ConvolutionLayer | RecurrentLayer | NormLayer | EmbeddingLayer | AttentionLayer | SwigluLayer | ActivationLayer | ReshapeLayer | ResidualLayer | SequentialLayer | ParallelLayer;
 
-/** An optimizer with the names and formulas of PyTorch. */
+/** An optimizer; options and update rules are PyTorch's. */
 export type Optimizer =
   | {
       type: "sgd";

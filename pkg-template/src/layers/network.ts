@@ -6,15 +6,16 @@ import { JerboaError } from "../index.js";
 import { plainJson } from "../plain-json.js";
 import { platform } from "../platform.js";
 import type { RemoteBackend } from "../rpc.js";
-import type { FitProgressEvent, FitRequest, NetworkInfo } from "../train/network-calls.js";
-import { ABORT_TIMEOUT_MS, isolated, untilAborted, WORKER_START_TIMEOUT_MS, withTimeout } from "../waits.js";
-import { absoluteUrl, startWorker } from "../worker-start.js";
-import type { Layer, Optimizer } from "./layer-types.js";
+import type { FitProgress, FitSettings, NetworkInfo } from "../train/network-calls.js";
+import { withMainErrors } from "../train/main-errors.js";
+import { ABORT_TIMEOUT_MS, isolated, untilAborted } from "../waits.js";
+import { absoluteUrl, startWorker, workerStarted } from "../worker-start.js";
+import type { Layer } from "./layer-types.js";
 import { readWeights, writeWeights, type Weight } from "./weights.js";
 
 export type { Weight } from "./weights.js";
 
-/** Numbers of examples one after another: a typed array, an array, or arrays of arrays. */
+/** The numbers of all examples in order: a typed array, an array, or nested arrays. */
 export type Numbers = Float32Array | Uint32Array | Int32Array | Uint8Array | readonly NestedNumbers[];
 type NestedNumbers = number | readonly NestedNumbers[];
 
@@ -24,7 +25,7 @@ export interface NetworkOptions {
   input: readonly number[];
   /** Layers in order. */
   layers: readonly Layer[];
-  /** Seed of the first weights. Equal seeds on one device have equal bits. Default: `0`. */
+  /** Seed of the initial weights. Equal seeds give bit-identical weights on one device. Default: `0`. */
   seed?: number;
   /** URL of train/worker.js, or of a bundle of it, for bundlers that do not copy it. */
   workerUrl?: string | URL;
@@ -32,42 +33,11 @@ export interface NetworkOptions {
   wasmUrl?: string | URL;
 }
 
-/** Progress of a fit: at least after each epoch, and after 16 steps. */
-export interface FitProgress {
-  /** Epoch, from 0. */
-  epoch: number;
-  /** Steps done. */
-  step: number;
-  /** Steps of the fit. */
-  steps: number;
-  /** Mean loss of the epoch so far. */
-  loss: number;
-  /** Whether the epoch is done. */
-  isEpochEnd: boolean;
-}
-
-/** How a network is fitted. */
-export interface FitOptions {
-  /**
-   * `mse`: mean of the squared differences; y has the numbers of the output. `crossEntropy`: softmax cross-entropy over the
-   * last dimension; y has a class for each row of the output, -1 for rows that do not count. Default: `mse`.
-   */
-  loss?: "mse" | "crossEntropy";
-  /** The optimizer, new for each fit. Default: `adamw`. */
-  optimizer?: "sgd" | "adamw" | Optimizer;
-  /** Passes over the examples. Default: `1`. */
-  epochs?: number;
-  /** Examples per step. Default: `32`. */
-  batchSize?: number;
-  /** Seed of the order of the examples. Default: `0`. */
-  seed?: number;
-  /** Whether the order changes from epoch to epoch. Default: `true`. */
-  shuffle?: boolean;
-  /** Largest norm of all gradients; 0 for any. Default: `0`. */
-  maxNorm?: number;
-  /** Receives the loss. */
+/** Options of {@link Network.fit}. */
+export interface FitOptions extends FitSettings {
+  /** Receives the loss; see {@link FitProgress}. */
   onProgress?: (progress: FitProgress) => void;
-  /** Cancels; the promise rejects with code `aborted`, and the network has the weights so far. */
+  /** Cancels the fit: the promise rejects with code `aborted`, and the network keeps the weights trained so far. */
   signal?: AbortSignal;
 }
 
@@ -125,20 +95,20 @@ export class Network {
    * @throws {@link JerboaError} `request` for examples that do not fit and for a loss that is not finite; `aborted`.
    */
   async fit(x: Numbers, y: Numbers, options?: FitOptions): Promise<FitResult> {
-    return ours(async () => {
+    return withMainErrors(async () => {
       const { onProgress, signal, ...others } = checked("fit", options, FIT);
-      const request = { ...others, ...optimizerOf(others.optimizer) } as FitRequest;
+      const request = { ...others, ...optimizerOf(others.optimizer) } as FitSettings;
       const args = [this.#inputs("fit: x", x), targets("fit: y", y, others.loss), request];
       const progress = isolated(onProgress);
-      const onEvent = (event: unknown): void => progress?.(event as FitProgressEvent);
+      const onEvent = (event: unknown): void => progress?.(event as FitProgress);
       const losses = (await this.#call("fit", args, { onEvent }, signal)) as number[];
       return { losses };
     });
   }
 
-  /** Computes outputs: those of all examples one after another, each of `info.outputShape`. */
+  /** Computes the outputs of all examples, concatenated; each has the shape `info.outputShape`. */
   async predict(x: Numbers, options?: { batchSize?: number; signal?: AbortSignal }): Promise<Float32Array<ArrayBuffer>> {
-    return ours(async () => {
+    return withMainErrors(async () => {
       const { batchSize = DEFAULT_BATCH_SIZE, signal } = checked("predict", options, { batchSize: BATCH_SIZE, signal: valid.signal });
       return (await this.#call("predict", [this.#inputs("predict: x", x), batchSize], {}, signal)) as Float32Array<ArrayBuffer>;
     });
@@ -146,7 +116,7 @@ export class Network {
 
   /** Computes the mean loss of examples. */
   async evaluate(x: Numbers, y: Numbers, options?: { loss?: "mse" | "crossEntropy"; batchSize?: number; signal?: AbortSignal }): Promise<number> {
-    return ours(async () => {
+    return withMainErrors(async () => {
       const { loss = "mse", batchSize = DEFAULT_BATCH_SIZE, signal } = checked("evaluate", options, { loss: LOSS, batchSize: BATCH_SIZE, signal: valid.signal });
       const args = [this.#inputs("evaluate: x", x), targets("evaluate: y", y, loss), loss, batchSize];
       return (await this.#call("evaluate", args, {}, signal)) as number;
@@ -155,17 +125,17 @@ export class Network {
 
   /** Reads all weights, under the names of `info.weights`. */
   async weights(): Promise<Record<string, Weight>> {
-    return ours(async () => readWeights((await this.#call("weights", [])) as Uint8Array<ArrayBuffer>));
+    return withMainErrors(async () => readWeights((await this.#call("weights", [])) as Uint8Array<ArrayBuffer>));
   }
 
-  /** Replaces weights by name; others stay. Nothing changes if a name or shape does not fit. */
+  /** Replaces weights by name; the others stay unchanged. If a name or shape is wrong, nothing changes. */
   async setWeights(weights: Record<string, Weight>): Promise<void> {
-    return ours(async () => void (await this.#call("setWeights", [writeWeights("setWeights", weights)])));
+    return withMainErrors(async () => void (await this.#call("setWeights", [writeWeights("setWeights", weights)])));
   }
 
   /** The weights as a safetensors file, F32. */
   async save(): Promise<Blob> {
-    return ours(async () => new Blob([(await this.#call("weights", [])) as Uint8Array<ArrayBuffer>]));
+    return withMainErrors(async () => new Blob([(await this.#call("weights", [])) as Uint8Array<ArrayBuffer>]));
   }
 
   /**
@@ -174,7 +144,7 @@ export class Network {
    * @throws {@link JerboaError} `malformed` for damaged files and other element types; `request` for names or shapes that the network lacks.
    */
   async load(file: Blob | ArrayBuffer | Uint8Array): Promise<void> {
-    return ours(async () => {
+    return withMainErrors(async () => {
       const bytes = file instanceof Uint8Array ? file : new Uint8Array(file instanceof Blob ? await file.arrayBuffer() : file);
       await this.#call("setWeights", [bytes]);
     });
@@ -197,7 +167,7 @@ export class Network {
 }
 
 /**
- * Creates a network with first weights by a seed. It runs in a worker of its own, which is downloaded on first use with the
+ * Creates a network with randomly initialized weights. It runs in its own worker, which is downloaded on first use with the
  * WebAssembly module of `jerboa/train`.
  *
  * ```js
@@ -209,18 +179,15 @@ export class Network {
  * @throws {@link JerboaError} `request` that names the layer, for layers that do not fit; `no_webgpu`.
  */
 export async function createNetwork(options: NetworkOptions): Promise<Network> {
-  return ours(async () => {
+  return withMainErrors(async () => {
     requireValid("createNetwork", "the options", options, valid.object);
     const { input, layers, seed = 0, workerUrl, wasmUrl } = checked("createNetwork", options, NETWORK);
     if (!input || !layers) throw new JerboaError("request", `createNetwork: '${input ? "layers" : "input"}' is missing.`);
     const description = plainJson("createNetwork", "layers", { input, layers });
-    if (platform()) throw new JerboaError("unsupported_option", "createNetwork: networks run in web pages.");
+    if (platform()) throw new JerboaError("unsupported_option", "createNetwork: networks are not supported in Node, Deno and Bun. Create them in a web page.");
     const remote = networkWorker(absoluteUrl(workerUrl));
     try {
-      const { gpu } = await withTimeout(WORKER_START_TIMEOUT_MS, "the network's worker", remote.hello);
-      if (!gpu) throw new JerboaError("no_webgpu", "createNetwork: this browser has no WebGPU in workers. Update the browser.");
-      const wasm = absoluteUrl(wasmUrl);
-      if (wasm) remote.useWasm(wasm);
+      await workerStarted("createNetwork", remote, wasmUrl);
       const call = remote.call.bind(remote) as unknown as NetworkCall;
       return new Network(remote, (await call("openNetwork", [description, seed])) as NetworkInfo);
     } catch (thrown) {
@@ -240,22 +207,11 @@ function networkWorker(url: string | undefined): RemoteBackend {
   }
 }
 
-/** Runs a call; errors of the package's shared code become those of its main entry. */
-async function ours<T>(run: () => Promise<T>): Promise<T> {
-  try {
-    return await run();
-  } catch (thrown) {
-    if (thrown instanceof JerboaError) throw thrown;
-    const { code, message } = JerboaError.from(thrown);
-    throw new JerboaError(code, message, { cause: thrown });
-  }
-}
-
 /** Checks the names of an optimizer's options; the module checks their values. */
 function optimizerOf(optimizer: FitOptions["optimizer"]): { optimizer?: string | object } {
   if (typeof optimizer !== "object") return optimizer === undefined ? {} : { optimizer };
   const names = OPTIMIZERS[optimizer.type];
-  if (!names) throw new JerboaError("request", "fit: 'optimizer' needs a 'type': 'sgd' or 'adamw'.");
+  if (!names) throw new JerboaError("request", "fit: 'optimizer.type' must be 'sgd' or 'adamw'.");
   const unknown = Object.keys(optimizer).find((name) => !names.includes(name));
   if (unknown) throw new JerboaError("request", `fit: ${optimizer.type} has no option '${unknown}'. Use ${names.slice(1).join(", ")}.`);
   return { optimizer: plainJson("fit", "optimizer", optimizer) };
@@ -276,7 +232,7 @@ function floats(what: string, data: Numbers): Uint32Array {
   const values = flat(what, data);
   const numbers = Float32Array.from(values);
   const wrong = numbers.findIndex((value) => !Number.isFinite(value));
-  if (wrong >= 0) throw new JerboaError("request", `${what} must have finite numbers; item ${wrong} is ${describe(values[wrong])}.`);
+  if (wrong >= 0) throw new JerboaError("request", `${what} must contain only finite numbers; item ${wrong} is ${describe(values[wrong])}.`);
   return new Uint32Array(numbers.buffer);
 }
 
@@ -284,6 +240,6 @@ function floats(what: string, data: Numbers): Uint32Array {
 function whole(what: string, data: Numbers, min: number): Uint32Array {
   const values = flat(what, data);
   const wrong = Array.prototype.findIndex.call(values, (value: unknown) => !Number.isInteger(value) || (value as number) < min || (value as number) >= 0xffffffff);
-  if (wrong >= 0) throw new JerboaError("request", `${what} must have whole numbers from ${min}; item ${wrong} is ${describe(values[wrong])}.`);
+  if (wrong >= 0) throw new JerboaError("request", `${what} must contain only whole numbers from ${min}; item ${wrong} is ${describe(values[wrong])}.`);
   return Uint32Array.from(values);
 }

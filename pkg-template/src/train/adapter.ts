@@ -95,7 +95,7 @@ async function root(): Promise<FileSystemDirectoryHandle> {
 }
 
 async function folderOf(name: string, create: boolean): Promise<FileSystemDirectoryHandle> {
-  if (typeof name !== "string" || name === "") throw new JerboaError("request", "the name of an adapter must be a string that is not empty.");
+  if (typeof name !== "string" || name === "") throw new JerboaError("request", "the name of an adapter must be a non-empty string.");
   return (await root()).getDirectoryHandle(encodeURIComponent(name), { create });
 }
 
@@ -106,8 +106,8 @@ async function stored<T>(what: string, run: () => Promise<T>): Promise<T> {
   } catch (thrown) {
     if (thrown instanceof JerboaError) throw thrown;
     const { name, message } = thrown as DOMException;
-    if (name === "NotFoundError") throw new JerboaError("request", `${what}: there is no saved adapter of this name. savedAdapters() lists them.`, { cause: thrown });
-    if (name === "QuotaExceededError") throw new JerboaError("quota", `${what}: the browser's storage for this site is full. Delete models or adapters.`, { cause: thrown });
-    throw new JerboaError("store", `${what}: the file system of this site cannot be used: ${message} Download the files instead.`, { cause: thrown });
+    if (name === "NotFoundError") throw new JerboaError("request", `${what}: there is no saved adapter with this name. savedAdapters() lists them.`, { cause: thrown });
+    if (name === "QuotaExceededError") throw new JerboaError("quota", `${what}: the browser's storage for this site is full. Delete models (deleteModel) or adapters (deleteSavedAdapter).`, { cause: thrown });
+    throw new JerboaError("store", `${what}: this site's private file system is not available: ${message}. Use the adapter's files instead.`, { cause: thrown });
   }
 }

@@ -44,7 +44,7 @@ export class TrainHost {
   /** `train` runs a training; `stop` ends it after the running step. The methods of a network run it. */
   async call(method: string, args: unknown[], options: CallOptions = {}): Promise<unknown> {
     if (method === "stop") return void (this.#stopped = true);
-    if (method !== "train" && !isNetworkMethod(method)) throw invalidRequest(`unknown call '${method}'.`);
+    if (method !== "train" && !isNetworkMethod(method)) throw invalidRequest(`unknown call '${method}'. Serve all files of the package from the same version.`);
     const signal = AbortSignal.any([this.#closing.signal, ...(options.signal ? [options.signal] : [])]);
     const onEvent = (options.onEvent ?? ((): void => {})) as (event: unknown) => void;
     // A trapped module never answers.

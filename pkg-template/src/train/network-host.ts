@@ -2,7 +2,7 @@
 
 import { aborted, invalidRequest } from "../errors.js";
 import { stripUndefined } from "../strip-undefined.js";
-import type { FitRequest, NetworkDescription } from "./network-calls.js";
+import type { FitSettings, NetworkDescription } from "./network-calls.js";
 import type { LayerNetwork } from "./train.js";
 
 const METHODS = ["openNetwork", "predict", "evaluate", "fit", "weights", "setWeights"] as const;
@@ -38,7 +38,7 @@ export class NetworkHost {
       return this.#network.info();
     }
     const network = this.#network;
-    if (!network) throw invalidRequest("the network was not created.");
+    if (!network) throw invalidRequest("the network was not created. Call createNetwork first.");
     switch (method) {
       case "predict":
         return network.predict(args[0] as Uint32Array, args[1] as number);
@@ -49,12 +49,12 @@ export class NetworkHost {
       case "setWeights":
         return network.setWeights(args[0] as Uint8Array);
       case "fit":
-        return this.#fit(network, args as [Uint32Array, Uint32Array, FitRequest], signal, onEvent);
+        return this.#fit(network, args as [Uint32Array, Uint32Array, FitSettings], signal, onEvent);
     }
   }
 
-  async #fit(network: LayerNetwork, [x, y, options]: [Uint32Array, Uint32Array, FitRequest], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<number[]> {
-    network.start(x, y, stripUndefined(options) as FitRequest);
+  async #fit(network: LayerNetwork, [x, y, options]: [Uint32Array, Uint32Array, FitSettings], signal: AbortSignal, onEvent: (event: unknown) => void): Promise<number[]> {
+    network.start(x, y, stripUndefined(options) as FitSettings);
     const losses: number[] = [];
     for (;;) {
       const done = await network.advance();

@@ -9,19 +9,20 @@ import { platform } from "../platform.js";
 import type { RemoteBackend } from "../rpc.js";
 import { LOAD_SPEC } from "../schema.js";
 import { sourceOf } from "../model-source.js";
-import { ABORT_TIMEOUT_MS, isolated, untilAborted, WORKER_START_TIMEOUT_MS, withTimeout } from "../waits.js";
-import { absoluteUrl, startWorker } from "../worker-start.js";
+import { ABORT_TIMEOUT_MS, isolated, untilAborted } from "../waits.js";
+import { absoluteUrl, startWorker, workerStarted } from "../worker-start.js";
 import { adapterOf, bytesOf, type AdapterFiles, type TrainedAdapter } from "./adapter.js";
 import type { TrainArguments, TrainEvent, TrainPlan, TrainProgress, TrainRequest, TrainResult, TrainSettings } from "./calls.js";
 import { trainTexts, type TrainData } from "./dataset.js";
+import { withMainErrors } from "./main-errors.js";
 
 /** Options of {@link trainLora}. */
 export interface TrainOptions extends TrainSettings {
-  /** Share of the sequences that only measure the loss, or separate data for it. Default: `0.1`. */
+  /** Fraction of the sequences held out for evaluation, or separate evaluation data. Default: `0.1`. */
   evaluation?: number | TrainData;
   /** Steps between evaluations; they also run before the first and after the last step. Default: a tenth of the steps. */
   evaluationSteps?: number;
-  /** The files of an adapter to go on with. Its rank, alpha and targets are the defaults of this run. */
+  /** The files of an adapter to continue training. Its rank, alpha and targets are the defaults of this run. */
   resume?: AdapterFiles;
   /** Options of the load, if the model is given by name or files. A loaded model has its own. */
   load?: LoadFields;
@@ -66,7 +67,7 @@ const OPTIONS = {
   wasmUrl: valid.url,
 };
 
-/** Default share of the sequences that only measure the loss. */
+/** Default fraction of the sequences held out for evaluation. */
 const EVALUATION_SHARE = 0.1;
 
 /**
@@ -84,19 +85,12 @@ const EVALUATION_SHARE = 0.1;
  * models that cannot be trained; `request`, `aborted`, and the codes of `loadModel`.
  */
 export async function trainLora(model: Model | ModelSource, data: TrainData, options?: TrainOptions): Promise<TrainedAdapter> {
-  try {
-    return await train(model, data, options);
-  } catch (thrown) {
-    // Shared code of the package has an error class of its own here.
-    if (thrown instanceof JerboaError) throw thrown;
-    const { code, message } = JerboaError.from(thrown);
-    throw new JerboaError(code, message, { cause: thrown });
-  }
+  return withMainErrors(() => train(model, data, options));
 }
 
 async function train(model: Model | ModelSource, data: TrainData, options: TrainOptions | undefined): Promise<TrainedAdapter> {
   const { evaluation, evaluationSteps, resume, load, onLoad, onPlan, onProgress, signal, stop, workerUrl, wasmUrl, ...others } = checked("trainLora", options, OPTIONS);
-  if (platform()) throw new JerboaError("unsupported_option", "trainLora: training runs in web pages. In Node, use the native command 'run train'.");
+  if (platform()) throw new JerboaError("unsupported_option", "trainLora: training is not supported in Node, Deno and Bun. Train in a web page, or natively with `cargo run --example run -- train`.");
   const share = typeof evaluation === "number" ? evaluation : EVALUATION_SHARE;
   const separate = evaluation === undefined || typeof evaluation === "number" ? [] : trainTexts("'evaluation'", evaluation);
   const earlier = resume && (await bytesOf(resume));
@@ -115,10 +109,7 @@ async function train(model: Model | ModelSource, data: TrainData, options: Train
   const call = remote.call.bind(remote) as unknown as (method: "train" | "stop", args: [TrainArguments?], options?: CallOptions) => Promise<TrainResult>;
   const onStop = (): void => void call("stop", []).catch(() => {});
   try {
-    const { gpu } = await untilAborted(ABORT_TIMEOUT_MS, "trainLora", signal, withTimeout(WORKER_START_TIMEOUT_MS, "the training's worker", remote.hello));
-    if (!gpu) throw new JerboaError("no_webgpu", "trainLora: this browser has no WebGPU in workers, where training runs. Update the browser.");
-    const wasm = absoluteUrl(wasmUrl);
-    if (wasm) remote.useWasm(wasm);
+    await untilAborted(ABORT_TIMEOUT_MS, "trainLora", signal, workerStarted("trainLora", remote, wasmUrl));
     stop?.addEventListener("abort", onStop);
     if (stop?.aborted) onStop();
     return adapterOf(await untilAborted(ABORT_TIMEOUT_MS, "trainLora", signal, call("train", [given], { signal, onEvent })));
@@ -163,6 +154,6 @@ function trainWorker(url: string | undefined): RemoteBackend {
     // Bundlers match these exact expressions.
     return startWorker("jerboa train", url, new URL("./worker.js", import.meta.url), () => new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa train" }));
   } catch (thrown) {
-    throw new JerboaError("worker", `trainLora: the training's worker could not be started: ${(thrown as Error).message}. Set 'workerUrl' to the URL of train/worker.js.`, { cause: thrown });
+    throw new JerboaError("worker", `trainLora: the training worker could not be started: ${(thrown as Error).message}. Set 'workerUrl' to the URL of train/worker.js.`, { cause: thrown });
   }
 }

@@ -1,7 +1,7 @@
 /** Type declarations of the training module, which is next to these files in the built package. */
 
 import type { EngineLoadOptions, LoadProgress } from "../contract.js";
-import type { FitProgressEvent, FitRequest, NetworkDescription, NetworkInfo } from "./network-calls.js";
+import type { FitProgress, FitSettings, NetworkDescription, NetworkInfo } from "./network-calls.js";
 import type { TrainedStep, TrainPlan, TrainRequest, TrainText } from "./calls.js";
 
 /** Loads the module's WebAssembly. */
@@ -34,9 +34,9 @@ export declare class LayerNetwork {
   info(): NetworkInfo;
   predict(x: Uint32Array, batchSize: number): Promise<Float32Array<ArrayBuffer>>;
   evaluate(x: Uint32Array, y: Uint32Array, loss: string, batchSize: number): Promise<number>;
-  start(x: Uint32Array, y: Uint32Array, options: FitRequest): void;
+  start(x: Uint32Array, y: Uint32Array, options: FitSettings): void;
   /** Trains up to 16 steps; null at the end. */
-  advance(): Promise<FitProgressEvent | null>;
+  advance(): Promise<FitProgress | null>;
   weights(): Promise<Uint8Array<ArrayBuffer>>;
   setWeights(bytes: Uint8Array): void;
   free(): void;

@@ -5,6 +5,13 @@ use jerboa::device::registry::Variant;
 use jerboa::kernels::fold;
 use jerboa::kernels::view::View;
 
+/// The output.
+pub(crate) const OUTPUT: TrainKernel = TrainKernel("attention");
+/// The gradient of the queries.
+pub(crate) const QUERY: TrainKernel = TrainKernel("attention_query");
+/// The gradients of keys and values.
+pub(crate) const KEYS: TrainKernel = TrainKernel("attention_keys");
+
 /// Attention over rows of q, k and v.
 #[derive(Debug, Clone)]
 pub struct AttentionShape<B> {
@@ -73,7 +80,7 @@ impl<B: Clone> AttentionShape<B> {
 
     /// Returns the forward.
     pub fn forward(&self, inputs: &QueryKeyValue<B>, out: &View<B>) -> TrainLaunch<B> {
-        let variant = Variant::new(TrainKernel("attention")).flag_if("SINKS", self.sinks.is_some());
+        let variant = Variant::new(OUTPUT).flag_if("SINKS", self.sinks.is_some());
         self.launch(variant, self.heads, inputs)
             .bind_opt("sinks", self.sinks.clone())
             .view(["out", "out_offset", "out_stride"], out)
@@ -102,7 +109,7 @@ impl<B: Clone> AttentionShape<B> {
         dq: &View<B>,
         add: bool,
     ) -> TrainLaunch<B> {
-        let variant = Variant::new(TrainKernel("attention_query")).flag_if("ADD", add);
+        let variant = Variant::new(QUERY).flag_if("ADD", add);
         self.launch(variant, self.heads, inputs)
             .view(["dy", "dy_offset", "dy_stride"], dy)
             .view(["out", "out_offset", "out_stride"], dq)
@@ -117,15 +124,11 @@ impl<B: Clone> AttentionShape<B> {
         dv: &View<B>,
     ) -> TrainLaunch<B> {
         debug_assert_eq!((dk.offset, dv.offset), (0, 0));
-        self.launch(
-            Variant::new(TrainKernel("attention_keys")),
-            self.kv_heads,
-            inputs,
-        )
-        .view(["dy", "dy_offset", "dy_stride"], dy)
-        .bind("dk", dk.buffer.clone())
-        .set("dk_stride", dk.stride as usize)
-        .bind("dv", dv.buffer.clone())
-        .set("dv_stride", dv.stride as usize)
+        self.launch(Variant::new(KEYS), self.kv_heads, inputs)
+            .view(["dy", "dy_offset", "dy_stride"], dy)
+            .bind("dk", dk.buffer.clone())
+            .set("dk_stride", dk.stride as usize)
+            .bind("dv", dv.buffer.clone())
+            .set("dv_stride", dv.stride as usize)
     }
 }

@@ -6,8 +6,8 @@ use jerboa::device::registry::Variant;
 use jerboa::kernels::matmul::{WeightPlanes, weight_flags};
 use jerboa::kernels::view::View;
 
-/// Edge of a tile of matmul.wgsl.
-const TILE: usize = 64;
+/// The three matmuls.
+pub(crate) const MATMUL: TrainKernel = TrainKernel("matmul");
 
 /// Rows of a weight that a linear layer uses.
 #[derive(Debug, Clone)]
@@ -20,14 +20,15 @@ pub struct WeightRows<B> {
     pub count: usize,
 }
 
-fn tiles<B: Clone>(
+/// A matmul with an output of `[rows, cols]` and sums of `depth` terms. Its grid is the device's
+/// choice.
+fn matmul<B: Clone>(
     variant: TrainVariant,
     rows: usize,
     cols: usize,
     depth: usize,
 ) -> TrainLaunch<B> {
-    let grid = [cols.div_ceil(TILE) as u32, rows.div_ceil(TILE) as u32, 1];
-    TrainLaunch::new(variant, grid)
+    TrainLaunch::new(variant, [1, 1, 1])
         .set("rows", rows)
         .set("cols", cols)
         .set("depth", depth)
@@ -66,11 +67,11 @@ pub fn linear<B: Clone>(
     bias: Option<B>,
     y: &View<B>,
 ) -> TrainLaunch<B> {
-    let variant = Variant::new(TrainKernel("matmul"))
+    let variant = Variant::new(MATMUL)
         .flag("FORWARD")
         .flag_if("BIAS", bias.is_some());
     let variant = weight_flags(variant, weight.planes.layout);
-    let launch = tiles(variant, m, weight.count, weight.planes.cols as usize);
+    let launch = matmul(variant, m, weight.count, weight.planes.cols as usize);
     read_weight(operands(launch, x, y, alpha), weight).bind_opt("bias", bias)
 }
 
@@ -83,11 +84,9 @@ pub fn linear_input<B: Clone>(
     dx: &View<B>,
     add: bool,
 ) -> TrainLaunch<B> {
-    let variant = Variant::new(TrainKernel("matmul"))
-        .flag("INPUT")
-        .flag_if("ADD", add);
+    let variant = Variant::new(MATMUL).flag("INPUT").flag_if("ADD", add);
     let variant = weight_flags(variant, weight.planes.layout);
-    let launch = tiles(variant, m, weight.planes.cols as usize, weight.count);
+    let launch = matmul(variant, m, weight.planes.cols as usize, weight.count);
     read_weight(operands(launch, dy, dx, alpha), weight)
 }
 
@@ -99,8 +98,6 @@ pub fn linear_weight<B: Clone>(
     x: &View<B>,
     dw: &View<B>,
 ) -> TrainLaunch<B> {
-    let variant = Variant::new(TrainKernel("matmul"))
-        .flag("WEIGHT")
-        .flag("ADD");
-    operands(tiles(variant, n, k, m), dy, dw, alpha).view(["b", "b_offset", "b_stride"], x)
+    let variant = Variant::new(MATMUL).flag("WEIGHT").flag("ADD");
+    operands(matmul(variant, n, k, m), dy, dw, alpha).view(["b", "b_offset", "b_stride"], x)
 }

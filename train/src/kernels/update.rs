@@ -3,6 +3,8 @@
 use crate::kernel::{TrainKernel, TrainLaunch};
 use jerboa::device::registry::Variant;
 
+/// Bytes of `Hyper` in train/shaders/hyper.wgsl.
+pub const HYPER_BYTES: usize = 32;
 /// Elements that a workgroup sums for the norm of all gradients.
 const RANGE: usize = 16_384;
 
@@ -69,6 +71,34 @@ impl Optimizer {
         }
     }
 
+    /// The numbers of `Hyper` in train/shaders/hyper.wgsl for step `step`, counted from 1, with a loss
+    /// over `counted` labels or elements.
+    pub fn hyper(
+        self,
+        step: i32,
+        counted: usize,
+        learning_rate: f32,
+        weight_decay: f32,
+        max_norm: f32,
+    ) -> [f32; HYPER_BYTES / 4] {
+        let [correction1, correction2] = match self {
+            Self::AdamW { beta1, beta2, .. } => {
+                [beta1, beta2].map(|beta| (1.0 - f64::from(beta).powi(step)) as f32)
+            }
+            Self::Sgd { .. } => [1.0; 2],
+        };
+        [
+            1.0 / counted as f32,
+            learning_rate,
+            weight_decay,
+            correction1,
+            correction2,
+            max_norm,
+            0.0,
+            0.0,
+        ]
+    }
+
     /// Returns the update of a weight of `count` elements. `states` has [`Self::states`] buffers.
     pub fn update<B: Clone>(
         self,
@@ -103,4 +133,59 @@ impl Optimizer {
             .set_f32("beta2", numbers[1])
             .set_f32("eps", numbers[2])
     }
+}
+
+/// A weight that an optimizer updates.
+pub struct UpdatedWeight<B> {
+    /// Its elements, with the padding of rows.
+    pub count: usize,
+    /// The weight.
+    pub weight: B,
+    /// Its gradient.
+    pub gradient: B,
+    /// Its [`Optimizer::states`] buffers.
+    pub states: Vec<B>,
+}
+
+/// Buffers that the updates of all weights share.
+pub struct UpdateBuffers<B> {
+    /// The [`square_sums`] of all gradients.
+    pub square_sums: B,
+    /// The norm of all gradients and the factor that clips them.
+    pub clip: B,
+    /// [`Optimizer::hyper`].
+    pub hyper: B,
+}
+
+/// Returns the norm of all gradients, and the update of each weight.
+pub fn update_launches<B: Clone>(
+    optimizer: Optimizer,
+    decay: bool,
+    weights: &[UpdatedWeight<B>],
+    shared: &UpdateBuffers<B>,
+) -> Vec<TrainLaunch<B>> {
+    let mut launches = Vec::new();
+    let mut sums = 0;
+    for weight in weights {
+        let (gradient, out) = (weight.gradient.clone(), shared.square_sums.clone());
+        launches.push(squares(weight.count, gradient, sums, out));
+        sums += square_sums(weight.count);
+    }
+    launches.push(clip(
+        sums,
+        shared.square_sums.clone(),
+        shared.hyper.clone(),
+        shared.clip.clone(),
+    ));
+    for weight in weights {
+        launches.push(optimizer.update(
+            weight.count,
+            decay,
+            weight.weight.clone(),
+            weight.gradient.clone(),
+            &weight.states,
+            [shared.clip.clone(), shared.hyper.clone()],
+        ));
+    }
+    launches
 }

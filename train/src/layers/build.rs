@@ -193,7 +193,7 @@ pub fn build(input: &[usize], layers: &[Value]) -> Result<Layers> {
     if output.is_ids {
         return Err(refuse(
             "layers",
-            "no layer turns the ids of the input into numbers. Add an embedding.",
+            "no layer converts the ids of the input to numbers. Add a layer of type 'embedding'.",
         ));
     }
     for (index, weight) in builder.weights.iter().enumerate() {
@@ -383,7 +383,7 @@ impl Builder {
         if shape.is_ids && !takes_ids {
             return Err(refuse(
                 &at,
-                "its input has ids of an embedding. Put the embedding before it.",
+                "its input has ids, not numbers. Put a layer of type 'embedding' before it.",
             ));
         }
         let last = *input.last().unwrap_or(&1);
@@ -415,7 +415,7 @@ impl Builder {
             }
             "embedding" => {
                 if !shape.is_ids {
-                    let reason = "it reads ids, which only the network's input has. Put it first.";
+                    let reason = "it reads ids, which only the network's input has. Make it the first layer.";
                     return Err(refuse(&at, reason));
                 }
                 let rows = fields.size("inputDim")?;
@@ -445,7 +445,7 @@ impl Builder {
                 let output = fields.shape("shape")?;
                 if count(&output) != count(&input) {
                     let reason = format!(
-                        "'shape' {output:?} has {} elements, its input {input:?} has {}.",
+                        "'shape' {output:?} has {} elements, but its input {input:?} has {}. Use a shape with as many.",
                         count(&output),
                         count(&input)
                     );
@@ -459,7 +459,7 @@ impl Builder {
                     self.sequence(fields.list("layers")?, shape.clone(), &own, depth + 1)?;
                 if output.sizes != input {
                     let reason = format!(
-                        "its layers turn {input:?} into {:?}, which cannot be added. Use layers that keep the shape.",
+                        "its layers change the shape {input:?} to {:?}, so their output cannot be added to the input. Use layers that keep the shape.",
                         output.sizes
                     );
                     return Err(refuse(&at, &reason));
@@ -543,7 +543,7 @@ impl Builder {
                 .saturating_add(1);
             if span > op.inputs[d] + 2 * op.padding[d] {
                 let reason = format!(
-                    "its kernel spans {span} elements, its input has {} with the padding. Use a smaller 'kernelSize' or more 'padding'.",
+                    "its kernel spans {span} elements, but its padded input has only {}. Use a smaller 'kernelSize' or more 'padding'.",
                     op.inputs[d] + 2 * op.padding[d]
                 );
                 return Err(refuse(&at, &reason));
@@ -676,7 +676,7 @@ impl Builder {
             }
             if aligned != first {
                 let reason = format!(
-                    "its branches end with {first:?} and {other:?}, which cannot be combined."
+                    "its branches have the output shapes {first:?} and {other:?}, which cannot be combined."
                 );
                 return Err(refuse(&at, &reason));
             }
@@ -696,7 +696,7 @@ fn require_numbers(at: &str, shape: &Shape) -> Result<()> {
     if shape.is_ids {
         return Err(refuse(
             at,
-            "its input has ids of an embedding, and its layers no embedding.",
+            "its input has ids, but none of its layers is an embedding. Add a layer of type 'embedding'.",
         ));
     }
     Ok(())

@@ -206,7 +206,7 @@ impl<'a> Fields<'a> {
             Some(unknown) => Err(refuse(
                 &self.at,
                 &format!(
-                    "it has no field '{unknown}'. Use {}.",
+                    "unknown field '{unknown}'. Use {}.",
                     self.known[1..].join(", ")
                 ),
             )),

@@ -6,7 +6,9 @@ use super::fit::{FitOptions, Loss};
 use super::record::{LAYOUT, NetworkBuffer, Recorder};
 use crate::kernel::{TrainLaunch, TrainPipelines};
 use crate::kernels::loss::{IGNORED, add_losses, cross_entropy, mean_square};
-use crate::kernels::update::{self, Optimizer};
+use crate::kernels::update::{
+    HYPER_BYTES, UpdateBuffers, UpdatedWeight, square_sums, update_launches,
+};
 use crate::kernels::{contiguous, fill};
 use crate::random::{shuffled, uniform};
 use crate::tensors::NamedTensor;
@@ -16,8 +18,6 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Bytes of `Hyper` in train/shaders/hyper.wgsl.
-const HYPER_BYTES: usize = 32;
 /// Steps between readbacks of the loss.
 const STEPS_PER_READBACK: usize = 16;
 /// WebGPU's limit of workgroups per dimension.
@@ -223,7 +223,7 @@ impl Network {
             let index = index.ok_or_else(|| {
                 let names: Vec<&str> = own.map(|weight| &weight.name[..]).collect();
                 let reason = format!(
-                    "the network has no weight '{}'. Its weights are {}.",
+                    "the network has no weight '{}'. Use its names: {}.",
                     tensor.name,
                     names.join(", ")
                 );
@@ -253,7 +253,7 @@ impl Network {
         let size = count(&self.input);
         if words.is_empty() || !words.len().is_multiple_of(size) {
             let reason = format!(
-                "it has {} elements, which is not a multiple of {size}: the shape of an example is {:?}.",
+                "it has {} elements, which is not a positive multiple of {size}, the size of an example of shape {:?}.",
                 words.len(),
                 self.input
             );
@@ -262,7 +262,7 @@ impl Network {
         if let Elements::Ids(rows) = self.layers.input_elements
             && let Some(id) = words.iter().find(|id| **id as usize >= rows)
         {
-            let reason = format!("it has the id {id}, the embedding has {rows} rows.");
+            let reason = format!("the id {id} is outside the embedding of {rows} rows.");
             return Err(refuse("x", &reason));
         }
         Ok(words.len() / size)
@@ -286,7 +286,7 @@ impl Network {
                 Loss::CrossEntropy => "labels",
             };
             let reason = format!(
-                "it has {} {what}, {examples} examples with the output {:?} need {}.",
+                "it has {} {what}, but {examples} examples with output shape {:?} need {}.",
                 words.len(),
                 self.layers.output,
                 examples * size
@@ -297,7 +297,8 @@ impl Network {
             let classes = self.layers.output.last().copied().unwrap_or(1);
             let is_wrong = |label: &&u32| **label as usize >= classes && **label != IGNORED;
             if let Some(label) = words.iter().find(is_wrong) {
-                let reason = format!("it has the label {label}, the output has {classes} classes.");
+                let reason =
+                    format!("the label {label} is outside the {classes} classes of the output.");
                 return Err(refuse("y", &reason));
             }
         }
@@ -343,7 +344,7 @@ impl Network {
         let mut largest = Recorder::new(&self.layers.weights, self.capacity);
         record(&self.layers, pass, &mut largest, self.capacity);
         let mut recorder = Recorder::new(&self.layers.weights, batch);
-        let ends = record(&self.layers, pass, &mut recorder, batch);
+        let (output, dx) = record(&self.layers, pass, &mut recorder, batch);
         let launches = recorder.launches;
         if launches
             .iter()
@@ -373,10 +374,9 @@ impl Network {
             }
         }
         let program = self.program("network", launches).await?;
-        let [output, dx] = ends;
         let recorded = Recorded {
             program,
-            output: output.unwrap_or(NetworkBuffer::Input),
+            output,
             dx,
         };
         self.programs.insert((pass, batch), recorded);
@@ -491,45 +491,50 @@ impl Network {
     }
 
     fn write_hyper(&self, options: &FitOptions, counted: usize, step: usize) {
-        let corrections = match options.optimizer {
-            Optimizer::AdamW { beta1, beta2, .. } => {
-                [beta1, beta2].map(|beta| (1.0 - f64::from(beta).powi(step as i32)) as f32)
-            }
-            Optimizer::Sgd { .. } => [1.0; 2],
-        };
-        let hyper = [
-            1.0 / counted.max(1) as f32,
+        let hyper = options.optimizer.hyper(
+            step as i32,
+            counted.max(1),
             options.learning_rate,
             options.weight_decay,
-            corrections[0],
-            corrections[1],
             options.max_norm,
-            0.0,
-            0.0,
-        ];
+        );
         let buffer = &self.buffers[&NetworkBuffer::Hyper];
         self.gpu.write(buffer, 0, bytemuck::cast_slice(&hyper));
     }
 
     /// The program that zeroes the gradients, and the one that updates the weights.
     async fn updates(&mut self, options: &FitOptions) -> Result<[Program; 2]> {
-        let mut sums = 0;
-        let mut states = Vec::new();
-        for index in 0..self.layers.weights.len() {
-            let elements = stored(&self.layers.weights[index]);
-            self.create(NetworkBuffer::Gradient(index), elements * 4)?;
-            for state in 0..options.optimizer.states() {
-                let key = NetworkBuffer::State(index, state);
-                self.create(key, elements * 4)?;
-                states.push(fill(elements, key));
+        use NetworkBuffer::{Clip, Gradient, Hyper, SquareSums, State, Weight};
+        let states = 0..options.optimizer.states();
+        let weights = self.layers.weights.iter().enumerate();
+        let weights: Vec<UpdatedWeight<NetworkBuffer>> = weights
+            .map(|(index, weight)| UpdatedWeight {
+                count: stored(weight),
+                weight: Weight(index),
+                gradient: Gradient(index),
+                states: states.clone().map(|state| State(index, state)).collect(),
+            })
+            .collect();
+        let mut fresh = Vec::new();
+        for weight in &weights {
+            self.create(weight.gradient, weight.count * 4)?;
+            for state in &weight.states {
+                self.create(*state, weight.count * 4)?;
+                fresh.push(fill(weight.count, *state));
             }
-            sums += update::square_sums(elements);
         }
-        self.create(NetworkBuffer::SquareSums, sums * 4)?;
-        let fresh = self.program("optimizer", states).await?;
+        let sums: usize = weights.iter().map(|weight| square_sums(weight.count)).sum();
+        self.create(SquareSums, sums * 4)?;
+        let fresh = self.program("optimizer", fresh).await?;
         self.submit(&[&fresh])?;
         let clear = self.clear_gradients().await?;
-        let launches = update_launches(&self.layers.weights, options, sums);
+        let shared = UpdateBuffers {
+            square_sums: SquareSums,
+            clip: Clip,
+            hyper: Hyper,
+        };
+        let decay = options.weight_decay != 0.0;
+        let launches = update_launches(options.optimizer, decay, &weights, &shared);
         Ok([clear, self.program("update", launches).await?])
     }
 
@@ -555,7 +560,10 @@ impl Network {
             ));
         }
         if Self::counted(&y, options.loss) == 0 {
-            return Err(refuse("y", "no label counts in the loss: all are ignored."));
+            return Err(refuse(
+                "y",
+                "no label contributes to the loss: all are ignored (-1). Add labels from 0.",
+            ));
         }
         Ok(FitRun {
             options: FitOptions {
@@ -698,7 +706,7 @@ fn record(
     pass: Pass,
     recorder: &mut Recorder<'_>,
     batch: usize,
-) -> [Option<NetworkBuffer>; 2] {
+) -> (NetworkBuffer, Option<NetworkBuffer>) {
     let (output, kept) = recorder.forward(&layers.layers, NetworkBuffer::Input);
     let dx = match pass {
         Pass::Output => None,
@@ -712,7 +720,7 @@ fn record(
         }
         Pass::Gradients => recorder.backward(&layers.layers, &kept, NetworkBuffer::Targets, true),
     };
-    [Some(output), dx]
+    (output, dx)
 }
 
 /// Adds a loss to the sum of losses; returns its gradient.
@@ -739,39 +747,4 @@ fn add_loss(
     });
     recorder.push(add_losses(size[0], RowLosses, NetworkBuffer::Loss));
     gradient
-}
-
-/// The norm of all gradients, and the update of each weight.
-fn update_launches(
-    weights: &[NetworkWeight],
-    options: &FitOptions,
-    sums: usize,
-) -> Vec<TrainLaunch<NetworkBuffer>> {
-    use NetworkBuffer::{Clip, Gradient, Hyper, SquareSums, State, Weight};
-    let mut launches = Vec::new();
-    let mut first = 0;
-    for (index, weight) in weights.iter().enumerate() {
-        let elements = stored(weight);
-        launches.push(update::squares(
-            elements,
-            Gradient(index),
-            first,
-            SquareSums,
-        ));
-        first += update::square_sums(elements);
-    }
-    launches.push(update::clip(sums, SquareSums, Hyper, Clip));
-    for (index, weight) in weights.iter().enumerate() {
-        let states = 0..options.optimizer.states();
-        let states: Vec<NetworkBuffer> = states.map(|state| State(index, state)).collect();
-        launches.push(options.optimizer.update(
-            stored(weight),
-            options.weight_decay != 0.0,
-            Weight(index),
-            Gradient(index),
-            &states,
-            [Clip, Hyper],
-        ));
-    }
-    launches
 }

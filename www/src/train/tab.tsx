@@ -10,7 +10,7 @@ import { bytes, parameters, rate } from "../format";
 import { BUNDLED_CHAT, CHAT_SUGGESTIONS } from "../model/catalog";
 import { ModelStage } from "../model/stage";
 import { WrongModel } from "../model/wrong-model";
-import { save } from "../speech/stt";
+import { save } from "../ui/save";
 import { CHAT, COMPOSER, HUB, MESSAGE, TRAIN, UI } from "../strings";
 import { textFileProblem } from "../text-file";
 import { Icon } from "../ui/icon";
