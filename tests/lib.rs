@@ -28,12 +28,29 @@ pub const ACTIVATIONS: [Activation; 9] = [
     Activation::QuickGelu,
 ];
 
-/// This test thread's device with all its features. It is never dropped: wgpu cannot be in a
-/// thread's destructors.
+/// A device of a test thread. It is never dropped, since wgpu cannot be used in a thread's
+/// destructors; when the thread ends, its work is waited for.
+struct ThreadGpu(&'static Gpu);
+
+impl ThreadGpu {
+    fn open(options: &DeviceOptions) -> ThreadGpu {
+        ThreadGpu(Box::leak(Box::new(open_alone(options))))
+    }
+}
+
+impl Drop for ThreadGpu {
+    fn drop(&mut self) {
+        // A panic there is one of wgpu, after the test's own result.
+        let _ = std::thread::spawn(self.0.idle_waiter()).join();
+    }
+}
+
+/// This test thread's device with all its features.
 pub fn gpu() -> &'static Gpu {
-    thread_local!(static GPU: OnceCell<&'static Gpu> = const { OnceCell::new() });
+    thread_local!(static GPU: OnceCell<ThreadGpu> = const { OnceCell::new() });
     GPU.with(|cell| {
-        *cell.get_or_init(|| Box::leak(Box::new(open_alone(&DeviceOptions::default()))))
+        cell.get_or_init(|| ThreadGpu::open(&DeviceOptions::default()))
+            .0
     })
 }
 
@@ -48,10 +65,10 @@ pub fn skip(reason: &str) {
 }
 
 /// A device with some features disabled, shared by requests with equal options, since a software
-/// adapter compiles kernels slowly. It is never dropped, as in [`gpu`].
+/// adapter compiles kernels slowly.
 pub fn open(options: &DeviceOptions) -> Gpu {
     type Features = [bool; 4];
-    thread_local!(static OPEN: RefCell<Vec<(Features, &'static Gpu)>> = RefCell::default());
+    thread_local!(static OPEN: RefCell<Vec<(Features, ThreadGpu)>> = RefCell::default());
     let options = &allowed(options);
     let features = [
         options.f16,
@@ -62,12 +79,13 @@ pub fn open(options: &DeviceOptions) -> Gpu {
     let known = OPEN.with_borrow(|all| {
         all.iter()
             .find(|(known, _)| *known == features)
-            .map(|(_, gpu)| *gpu)
+            .map(|(_, opened)| opened.0)
     });
     let gpu = known.unwrap_or_else(|| {
-        let gpu: &Gpu = Box::leak(Box::new(open_alone(options)));
+        let opened = ThreadGpu::open(options);
+        let gpu = opened.0;
         gpu.cache_kernels();
-        OPEN.with_borrow_mut(|all| all.push((features, gpu)));
+        OPEN.with_borrow_mut(|all| all.push((features, opened)));
         gpu
     });
     gpu.with_options(options)

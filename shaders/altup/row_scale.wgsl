@@ -23,6 +23,7 @@ struct Params {
 #endif
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
+const WG: u32 = 256u;
 #import common/total
 
 // Mean over the columns, from each thread's sum.
@@ -30,7 +31,7 @@ fn mean(lid: u32, value: f32) -> f32 {
     return total(lid, value) / f32(params.cols);
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let part = wid.x + wid.y * groups.x;
     let row = part / params.runs;
@@ -40,22 +41,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     var sum = 0.0;
 #ifdef MATCH
     var wanted = 0.0;
-    for (var c = lid; c < params.cols; c += 256u) {
+    for (var c = lid; c < params.cols; c += WG) {
         sum += x[at + c] * x[at + c];
         wanted += y[other + c] * y[other + c];
     }
     let factor = sqrt(mean(lid, wanted)) * inverseSqrt(max(mean(lid, sum), 1e-5));
 #else
-    for (var c = lid; c < params.cols; c += 256u) { sum += x[at + c]; }
+    for (var c = lid; c < params.cols; c += WG) { sum += x[at + c]; }
     let middle = mean(lid, sum);
     var squares = 0.0;
-    for (var c = lid; c < params.cols; c += 256u) {
+    for (var c = lid; c < params.cols; c += WG) {
         let v = x[at + c] - middle;
         squares += v * v;
     }
     let least = middle + params.factor * sqrt(mean(lid, squares));
 #endif
-    for (var c = lid; c < params.cols; c += 256u) {
+    for (var c = lid; c < params.cols; c += WG) {
 #ifdef MATCH
         var v = x[at + c] * factor;
 #ifdef ADDED

@@ -1,5 +1,5 @@
 // Optional RMSNorm and RoPE of the heads of q, k and v. Writes q to its own buffer, and k and v to the cache. A
-// workgroup of 64 threads takes one head of one row. ALL reads q, k and v from one buffer, queries first. QUERIES and
+// workgroup of WG threads takes one head of one row. ALL reads q, k and v from one buffer, queries first. QUERIES and
 // KEYS read them separately, since all bindings together would exceed eight.
 struct Params {
     heads: u32,
@@ -40,7 +40,7 @@ struct Params {
 #ifndef QUERIES
 #import attention/ring
 #ifdef KV_INT8
-var<workgroup> largest: array<f32, 64>;
+var<workgroup> largest: array<f32, WG>;
 #endif
 
 // Four elements as stored in the cache: of a value unchanged, or normed with VALUES; of a key normed and rotated.
@@ -54,7 +54,7 @@ fn kept(is_v: bool, i: u32, pos: u32, factor: f32) -> vec4<f32> {
 }
 #endif
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let row = wid.y;
     // A decode plan dispatches its maximum rows; rows beyond the step's must not write the cache.
@@ -81,7 +81,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
     }
     base += h * d;
-    for (var i = lid; i < d; i += 64u) {
+    for (var i = lid; i < d; i += WG) {
 #ifdef KEYS
         if (is_v) { head[i] = v[base + i]; } else { head[i] = k[base + i]; }
 #else
@@ -93,11 +93,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var most = 1.0;
 #ifdef KV_INT8
     var own = 0.0;
-    for (var i = lid; i < d / 4u; i += 64u) { own = max(own, kv_most(kept(is_v, i, pos, factor))); }
+    for (var i = lid; i < d / 4u; i += WG) { own = max(own, kv_most(kept(is_v, i, pos, factor))); }
     largest[lid] = own;
     workgroupBarrier();
     most = 0.0;
-    for (var i = 0u; i < 64u; i++) { most = max(most, largest[i]); }
+    for (var i = 0u; i < WG; i++) { most = max(most, largest[i]); }
 #endif
 #ifdef BATCH
     sequence = state.sequences[row].slot;
@@ -108,7 +108,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (lid == 0u && !is_v && !is_q) { k_cache[cache - 1u] = bitcast<u32>(most); }
 #endif
 #endif
-    for (var i = lid; i < d / 4u; i += 64u) {
+    for (var i = lid; i < d / 4u; i += WG) {
 #ifndef KEYS
         if (is_q) { q_out[((row * params.heads + h) * d) / 4u + i] = rotated4(0u, 4u * i, pos, factor, 0u); }
 #endif

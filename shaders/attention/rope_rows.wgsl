@@ -17,15 +17,16 @@ struct Params {
 @group(0) @binding(2) var<storage, read> k: array<f32>;
 @group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read> positions: array<u32>;
+const WG: u32 = 64u;
 #import attention/staged_head
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let row = wid.y;
     let pos = positions[row];
     let d = params.head_dim;
     let is_q = wid.x < params.heads;
-    for (var i = lid; i < d; i += 64u) {
+    for (var i = lid; i < d; i += WG) {
         if (is_q) {
             head[i] = q[params.q_offset + row * params.q_stride + wid.x * d + i];
         } else {
@@ -36,7 +37,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var gain = d;
     if (is_q) { gain = 0u; }
     let at = (row * (params.heads + params.kv_heads) + wid.x) * d / 4u;
-    for (var i = lid; i < d / 4u; i += 64u) {
+    for (var i = lid; i < d / 4u; i += WG) {
         out[at + i] = rotated4(0u, 4u * i, pos, factor, gain);
     }
 }

@@ -1,5 +1,5 @@
-// Sum over a workgroup of 256, returned to every thread. Two barriers: another sum may follow directly.
-var<workgroup> partial: array<f32, 256>;
+// Sum over a workgroup of WG, returned to every thread. Two barriers: another sum may follow directly.
+var<workgroup> partial: array<f32, WG>;
 var<workgroup> sixteenths: array<f32, 16>;
 
 fn total(lid: u32, value: f32) -> f32 {
@@ -7,7 +7,7 @@ fn total(lid: u32, value: f32) -> f32 {
     workgroupBarrier();
     if (lid < 16u) {
         var sum = 0.0;
-        for (var i = lid; i < 256u; i += 16u) { sum += partial[i]; }
+        for (var i = lid; i < WG; i += 16u) { sum += partial[i]; }
         sixteenths[lid] = sum;
     }
     workgroupBarrier();

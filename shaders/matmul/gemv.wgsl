@@ -139,7 +139,8 @@ fn main(
 #endfor
     }
 #ifdef SUBGROUPS
-    let teams = WG / subgroup_size;
+    // A subgroup may be wider than the workgroup.
+    let teams = max(WG / subgroup_size, 1u);
     let team = lid / subgroup_size;
 #for i in 0..COLS*ROWS
     acc[$i] = subgroupAdd(acc[$i]);

@@ -1,6 +1,6 @@
 // RMSNorm, or LayerNorm with LAYER, of each row or each of `groups` column groups; one workgroup each. ROUND then
 // quantizes to integers up to 127 of the row's largest magnitude (8 bits); PLAIN omits the norm. ADD computes (rest +
-// norm + more) · scale · by. EACH is the number of columns per thread, with 256 threads.
+// norm + more) · scale · by. EACH is the number of columns per thread.
 struct Params {
     cols: u32,
     x_offset: u32,
@@ -45,7 +45,7 @@ fn highest(lid: u32, value: f32) -> f32 {
     workgroupBarrier();
     if (lid < 16u) {
         var most = 0.0;
-        for (var i = lid; i < 256u; i += 16u) { most = max(most, partial[i]); }
+        for (var i = lid; i < WG; i += 16u) { most = max(most, partial[i]); }
         sixteenths[lid] = most;
     }
     workgroupBarrier();
@@ -78,7 +78,7 @@ fn beside(row: u32, c: u32) -> f32 {
     return sum;
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let part = wid.x + wid.y * groups.x;
     let row = part / params.groups;
@@ -88,7 +88,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     var factor = 1.0;
     // All loads start before the first is used: with a single row, nothing else hides the latency of a second read.
 #for i in 0..EACH
-    let c$i = lid + $iu * 256u;
+    let c$i = lid + $iu * WG;
     let near$i = min(c$i, params.cols - 1u);
     let x$i = x[base + near$i];
     let line$i = line(near$i);

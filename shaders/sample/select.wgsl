@@ -44,9 +44,10 @@ struct Params {
 
 // Replaces a missing token, as in best.wgsl.
 const NOT_FINITE: u32 = 0xfffffffeu;
-// Keys of listed tokens: the gap of those up to a limit; of those at the limit the id, highest first.
-const BY_GAP: u32 = 0u;
-const BY_ID: u32 = 1u;
+// Searches in their order. Keys are the gaps of listed tokens up to a limit; of those at the limit the ids, highest first.
+const TOP_K: u32 = 0u;
+const TOP_P: u32 = 1u;
+const TOP_P_AT_LIMIT: u32 = 2u;
 const LAST_ID: u32 = 0xfffffu;
 
 #ifdef BATCH
@@ -67,8 +68,8 @@ struct Border {
     missing: vec2<u32>,
 }
 
-// Smallest key at which the sum over listed tokens reaches goal; each counts as one, or as its weight.
-fn border(lid: u32, by: u32, limit: u32, count_each: bool, start: vec2<u32>) -> Border {
+// Smallest key at which the sum over listed tokens reaches goal; each counts as one for top-k, else as its weight.
+fn border(lid: u32, search: u32, limit: u32, start: vec2<u32>) -> Border {
     let listed = atomicLoad(&work.listed);
     var result = Border(0u, start);
     for (var level = 0u; level < 3u; level++) {
@@ -79,13 +80,13 @@ fn border(lid: u32, by: u32, limit: u32, count_each: bool, start: vec2<u32>) -> 
             let entry = work.list[i];
             var key = entry.y;
             var counts_here = entry.y <= limit;
-            if (by == BY_ID) {
+            if (search == TOP_P_AT_LIMIT) {
                 key = LAST_ID - entry.x;
                 counts_here = entry.y == limit;
             }
             if (counts_here && (level == 0u || (key >> (shift + 10u)) == result.key)) {
                 var value = 1u;
-                if (!count_each) {
+                if (search != TOP_K) {
                     value = weight_of(entry.y);
                 }
                 add_to_bin((key >> shift) & 1023u, value);
@@ -162,17 +163,28 @@ fn draw(lid: u32, limit: u32, first_id: u32) -> u32 {
 fn main(@builtin(local_invocation_index) lid: u32) {
     var limit = GAP_LIMIT;
     var first_id = 0u;
-    if (sampling.top_k != 0u) {
-        limit = border(lid, BY_GAP, limit, true, vec2(sampling.top_k, 0u)).key;
-    }
-    if (sampling.top_p != NO_TOP_P) {
-        var goal = work.missing;
-        if (sampling.top_k != 0u) {
-            goal = at_least_one(share(sampling.top_p, listed_mass(lid, limit)));
+    var last: Border;
+    // One loop, so that the search is compiled once.
+    for (var search = TOP_K; search <= TOP_P_AT_LIMIT; search++) {
+        if ((search == TOP_K && sampling.top_k == 0u) || (search != TOP_K && sampling.top_p == NO_TOP_P)) {
+            continue;
         }
-        let last = border(lid, BY_GAP, limit, false, goal);
-        limit = last.key;
-        first_id = LAST_ID - border(lid, BY_ID, limit, false, last.missing).key;
+        var goal = last.missing;
+        if (search == TOP_K) {
+            goal = vec2(sampling.top_k, 0u);
+        }
+        if (search == TOP_P) {
+            goal = work.missing;
+            if (sampling.top_k != 0u) {
+                goal = at_least_one(share(sampling.top_p, listed_mass(lid, limit)));
+            }
+        }
+        last = border(lid, search, limit, goal);
+        if (search == TOP_P_AT_LIMIT) {
+            first_id = LAST_ID - last.key;
+        } else {
+            limit = last.key;
+        }
     }
     if (sampling.min_p_limit < limit) {
         limit = sampling.min_p_limit;

@@ -689,7 +689,7 @@ fn what_cannot_be_enforced_is_refused_by_the_tools_name() {
         (
             &setup,
             json!([tool("a b", json!({}))]),
-            "tool 'a b': a name has letters",
+            "tool 'a b': a name may contain only letters",
         ),
         (
             &setup,

@@ -246,6 +246,8 @@ fn each_malformed_index_has_its_error() {
         ("a path that leaves", map("../../etc/passwd")),
         ("an absolute path", map("/etc/passwd")),
         ("another server", map("https://other.example/x")),
+        ("a backslash", map(r"..\\..\\x")),
+        ("a query", map("s?download=1")),
     ] {
         assert_eq!(
             ShardIndex::parse("i", text.as_bytes())

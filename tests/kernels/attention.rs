@@ -2,7 +2,7 @@
 //! tiled, KV split and segmented.
 
 use super::matmul::weights;
-use super::op::{Case, Cut, Setting, few, many};
+use super::op::{Case, Cut, Setting, few, many, worst};
 use half::f16;
 use jerboa::device::registry::Kernel;
 use jerboa::format::quantize;
@@ -234,8 +234,29 @@ impl Layer {
         case.b.node("attention", op, &[q, k, v], q_cols)
     }
 
-    /// Runs the layer and returns the error against the CPU reference.
+    /// Runs the layer with the kernels of each tested device; returns the largest error against the
+    /// CPU reference.
     fn error(&self, gpu: &Gpu, rows: usize, cuts: &[Cut], mask: Mask, setting: &Setting) -> f64 {
+        let mut devices: Vec<Setting> = setting.clone().for_devices(gpu).collect();
+        if self.head_dim > 128 {
+            // The same kernels without a GPU, but for the specialization.
+            devices.drain(..devices.len() - 1);
+        }
+        let errors = devices
+            .iter()
+            .map(|setting| self.error_with(gpu, rows, cuts, mask, setting));
+        worst(errors)
+    }
+
+    /// Runs the layer and returns the error against the CPU reference.
+    fn error_with(
+        &self,
+        gpu: &Gpu,
+        rows: usize,
+        cuts: &[Cut],
+        mask: Mask,
+        setting: &Setting,
+    ) -> f64 {
         let given = self.given(rows);
         let mut case = Case::new();
 
@@ -333,15 +354,10 @@ impl Layer {
             capacity: 150,
             ..Setting::default()
         };
-        let error = self.error(
-            gpu,
-            rows,
-            cuts,
-            Mask::Causal {
-                window: self.window,
-            },
-            &setting,
-        );
+        let mask = Mask::Causal {
+            window: self.window,
+        };
+        let error = self.error(gpu, rows, cuts, mask, &setting);
         // Rounding to f16 differs between the reference's f64 and the kernel's f32, and f16 devices
         // multiply in f16.
         let limit = if self.kv == Kv::Int8 {

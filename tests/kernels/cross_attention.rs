@@ -1,6 +1,7 @@
 //! Cross-attention of few rows against its CPU reference: KV splits, strides, heads of every width.
 
-use jerboa::gpu::{Backend, Gpu};
+use super::op::tested_caps;
+use jerboa::gpu::{Backend, Caps, Gpu};
 use jerboa::kernels::attention::{AttentionKernel, Kv};
 use jerboa::kernels::kv_splits::DecodeTiling;
 use jerboa::kernels::matmul::View;
@@ -8,8 +9,9 @@ use jerboa::kernels::packed_attention::PackedAttention;
 use jerboa::reference::attention as reference;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
-/// Query rows, and the range of memory rows that each attends to.
-fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32; 2]]) -> f64 {
+/// Error of heads `[heads, kv_heads, head_dim]` whose query rows see these ranges of memory rows.
+fn error(gpu: &Gpu, caps: &Caps, shape: [usize; 3], seen: &[[u32; 2]]) -> f64 {
+    let [heads, kv_heads, head_dim] = shape;
     let rows = seen.len();
     let most = 700;
 
@@ -48,7 +50,7 @@ fn error(gpu: &Gpu, heads: usize, kv_heads: usize, head_dim: usize, seen: &[[u32
         k_cache: 1,
         v_cache: 2,
         state: 3,
-        decode: DecodeTiling::of(gpu.caps(), heads as u32, kv_heads as u32, head_dim as u32),
+        decode: DecodeTiling::of(caps, heads as u32, kv_heads as u32, head_dim as u32),
         batch: None,
     };
     let view = |buffer: usize, offset: usize, stride: usize| View {
@@ -94,12 +96,14 @@ fn rows_of_another_sequence() {
     for (heads, kv_heads, head_dim) in [(4, 4, 12), (3, 3, 64), (4, 2, 36), (2, 2, 80), (5, 5, 52)]
     {
         for seen in [&[[0, 1]][..], &[[0, 500]], &[[0, 33], [5, 700], [699, 700]]] {
-            let error = error(gpu(), heads, kv_heads, head_dim, seen);
-            let limit = if gpu().caps().f16 { 3e-6 } else { 1e-10 };
-            assert!(
-                error < limit,
-                "{heads} heads of {head_dim}, {seen:?}: {error:e}"
-            );
+            for caps in tested_caps(gpu()) {
+                let error = error(gpu(), &caps, [heads, kv_heads, head_dim], seen);
+                let limit = if caps.f16 { 3e-6 } else { 1e-10 };
+                assert!(
+                    error < limit,
+                    "{heads} heads of {head_dim}, {seen:?}: {error:e}"
+                );
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod gemv;
 mod gemv_blocks;
 mod random_weights;
 
+use super::op::{tested_caps, worst};
 use jerboa::format::ggml::GgmlType;
 use jerboa::format::layout::{AffineForm, Float, WeightLayout};
 use jerboa::gpu::{Backend, Caps, Gpu, VariantOverride};
@@ -41,19 +42,36 @@ struct Case {
     tiles: Option<(u32, u32, u32)>,
 }
 
-/// Runs one matmul and its CPU reference; returns the normalized mean square error. Subgroup
-/// matrices, which may multiply f16, have their own tests.
+/// Runs one matmul and its CPU reference; returns the normalized mean square error. GEMVs run with
+/// the tilings of this device and with those of a GPU, which may differ, GEMMs with and without
+/// subgroups; the error is the larger.
+/// Subgroup matrices, which may multiply f16, have their own tests.
 fn check(gpu: &Gpu, layout: WeightLayout, rows: usize, n: usize, k: usize, case: &Case) -> f64 {
-    check_as(
-        gpu,
-        &Caps {
-            matrix: None,
-            ..gpu.caps().clone()
-        },
-        layout,
-        [rows, n, k],
-        case,
-    )
+    let error = |caps| {
+        check_as(
+            gpu,
+            &Caps {
+                matrix: None,
+                ..caps
+            },
+            layout,
+            [rows, n, k],
+            case,
+        )
+    };
+    if case.gemm {
+        let own = gpu.caps().clone();
+        // Given tiles are those of a kernel that uses no subgroups.
+        if case.tiles.is_some() {
+            return error(own);
+        }
+        let apart = Caps {
+            subgroups: false,
+            ..own.clone()
+        };
+        return worst([own, apart].into_iter().map(error));
+    }
+    worst(tested_caps(gpu).into_iter().map(error))
 }
 
 /// As above, with kernels chosen for a device of these capabilities.
@@ -111,6 +129,7 @@ fn check_as(
     let mut choice = GemmTiling::of(caps, &m, rows);
     if let Some((bm, bn, target)) = case.tiles {
         choice = GemmTiling {
+            kernel: Kernel::Gemm,
             bm,
             bn,
             target,
@@ -125,7 +144,7 @@ fn check_as(
             .expect("weights of 4 or 8 bits")
             .with_group(x_group)
     });
-    let (parts, launches) = match case.gemm {
+    let (parts, mut launches) = match case.gemm {
         true if case.packed => {
             let mut choice = GemmTiling::packed(caps, &m, rows);
             if let Some((bm, _, target)) = case.tiles {
@@ -138,17 +157,13 @@ fn check_as(
             }
             (
                 m.parts_bytes(rows as u32, choice),
-                m.gemm_packed(7, (9, quantized.expect("its form")), 8, choice),
+                m.gemm_packed(7, (9, quantized.expect("its form")), 8, choice)
+                    .into(),
             )
         }
         true if caps.subgroup_matrix().is_some() => m.prefill(caps, rows, 7, 8, None),
         true => (m.parts_bytes(rows as u32, choice), m.gemm(7, 8, choice)),
-        false => (0, [m.gemv(caps, rows, 7), m.gemv(caps, rows, 7)]),
-    };
-    let mut launches = if case.gemm {
-        launches.to_vec()
-    } else {
-        launches[..1].to_vec()
+        false => (0, vec![m.gemv(caps, rows, 7)]),
     };
     if let Some(form) = quantized {
         launches.insert(0, form.launch("test", &m.x, k as u32, 7, 9));

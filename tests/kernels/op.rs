@@ -91,6 +91,38 @@ impl Default for Setting {
     }
 }
 
+impl Setting {
+    /// This setting for each of [`tested_caps`].
+    pub fn for_devices(self, gpu: &Gpu) -> impl Iterator<Item = Self> {
+        tested_caps(gpu).into_iter().map(move |caps| Self {
+            caps: Some(caps),
+            ..self.clone()
+        })
+    }
+}
+
+/// Capabilities that kernels are tested with: those of this device and, if it is a software
+/// adapter, those with a GPU's tilings.
+pub fn tested_caps(gpu: &Gpu) -> Vec<Caps> {
+    let own = gpu.caps().clone();
+    let as_gpu = own.software_kernels().then(|| Caps {
+        software: false,
+        ..own.clone()
+    });
+    std::iter::once(own).chain(as_gpu).collect()
+}
+
+/// The largest error; NaN if any is.
+pub fn worst(errors: impl Iterator<Item = f64>) -> f64 {
+    errors.fold(0.0, |worst, error| {
+        if error.is_nan() || error > worst {
+            error
+        } else {
+            worst
+        }
+    })
+}
+
 impl Case {
     /// An empty graph.
     pub fn new() -> Self {

@@ -1,7 +1,7 @@
 //! Families with recurrent state: the state is the same for steps of any size, and a new sequence
 //! starts from zero.
 
-use super::{exact, start, stepwise, with_kv};
+use super::{exact, exact_as_gpu, start, stepwise, with_kv};
 use jerboa::exec::{ModelFiles, RunOptions, Session};
 use jerboa::gpu::Backend;
 use jerboa::kernels::attention::Kv;
@@ -164,7 +164,7 @@ fn gguf_files_give_the_reference_logits() {
         let loaded = block_on(async {
             let source = files_of(&golden(&format!("quant/gguf_{name}"))).await?;
             let files = ModelFiles::open(&source, Some("model.gguf")).await?;
-            Session::load_files(open(&exact()), &source, files, with_kv(Kv::F32)).await
+            Session::load_files(open(&exact_as_gpu()), &source, files, with_kv(Kv::F32)).await
         });
         let mut model = loaded.unwrap_or_else(|e| panic!("{name}: {e}"));
         let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -33,6 +33,18 @@ fn with_adapter(session: &Session, name: &str) -> Session {
     Session::with_adapter(session.model(), adapter).expect(name)
 }
 
+/// A cache in f32, and weights in 8 bits.
+fn with_8_bits() -> RunOptions {
+    RunOptions {
+        overrides: PrecisionOptions {
+            kv_type: Some(Kv::F32),
+            precision: Precision::Q8,
+            ..PrecisionOptions::default()
+        },
+        ..RunOptions::default()
+    }
+}
+
 /// Greedy ids by steps with drafts.
 fn with_drafts(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
     block_on(async {
@@ -93,15 +105,7 @@ fn adapters_equal_peft_and_leave_the_model_as_it_was() {
 #[test]
 fn an_adapter_runs_on_a_quantized_model() {
     let expected = Golden::read(&golden("lora/golden.safetensors"));
-    let options = RunOptions {
-        overrides: PrecisionOptions {
-            kv_type: Some(Kv::F32),
-            precision: Precision::Q8,
-            ..PrecisionOptions::default()
-        },
-        ..RunOptions::default()
-    };
-    let (base, golden) = start("llama", &exact(), options);
+    let (base, golden) = start("llama", &exact(), with_8_bits());
     let ids = golden.ids("input_ids");
     for name in ADAPTERS {
         let mut session = with_adapter(&base, name);
@@ -203,15 +207,7 @@ fn merged_adapters_equal_peft() {
 /// The norms are those of the dequantized rows.
 #[test]
 fn dora_runs_on_a_quantized_model() {
-    let options = RunOptions {
-        overrides: PrecisionOptions {
-            kv_type: Some(Kv::F32),
-            precision: Precision::Q8,
-            ..PrecisionOptions::default()
-        },
-        ..RunOptions::default()
-    };
-    let (base, own) = start("llama", &exact(), options);
+    let (base, own) = start("llama", &exact(), with_8_bits());
     let ids = own.ids("input_ids");
     let expected = Golden::read(&golden("lora/dora/llama/golden.safetensors"));
     let adapter = load_adapter(&base, "lora/dora/llama").expect("an adapter");

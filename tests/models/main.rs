@@ -85,6 +85,14 @@ fn exact() -> DeviceOptions {
     }
 }
 
+/// With a GPU's kernels: those of a device without one run in all other tests.
+fn exact_as_gpu() -> DeviceOptions {
+    DeviceOptions {
+        gpu_kernels: true,
+        ..exact()
+    }
+}
+
 fn with_kv(kv: Kv) -> RunOptions {
     RunOptions {
         max_context: Some(256),
@@ -138,7 +146,7 @@ fn record(name: &str, error: f64) {
 
 /// Logits of all rows at once, of the last row, of single steps, and greedy ids, in f32.
 fn equals_the_reference(name: &str, limit: f64) {
-    let (mut model, golden) = start(name, &exact(), with_kv(Kv::F32));
+    let (mut model, golden) = start(name, &exact_as_gpu(), with_kv(Kv::F32));
     let ids = golden.ids("input_ids");
     let expected = golden.floats("logits");
     let found = block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -3,7 +3,7 @@
 //! subgroups: with WebGPU's minimum there is nothing to choose.
 
 use super::variants::{check, takes};
-use super::{exact, greedy, with_kv};
+use super::{exact, exact_as_gpu, greedy, with_kv};
 use jerboa::exec::{
     ModelFiles, RunOptions, Session, TuneMode, TuningCase, TuningSource, TuningTarget,
     time_candidates,
@@ -210,7 +210,10 @@ fn measured_tiles_and_heads_give_the_reference_logits() {
     let model = check(
         "a table of numbers",
         MODEL,
-        &DeviceOptions { tuned, ..exact() },
+        &DeviceOptions {
+            tuned,
+            ..exact_as_gpu()
+        },
         with_kv(Kv::F32),
         2e-4,
     );
@@ -231,13 +234,17 @@ fn measured_tiles_and_heads_give_the_reference_logits() {
 
 #[test]
 fn tiles_and_heads_are_measured() {
-    let caps = gpu().caps();
+    let gpu = open(&DeviceOptions {
+        gpu_kernels: true,
+        ..DeviceOptions::default()
+    });
+    let caps = gpu.caps();
     let whats = [
         TuningTarget::Gemm(quantize::layout(4)),
         TuningTarget::DecodeAttention,
     ];
     let contests = whats.map(|what| TuningCase::of(caps, what).expect("several forms"));
-    let (times, bytes) = block_on(time_candidates(gpu(), &contests.each_ref())).expect("times");
+    let (times, bytes) = block_on(time_candidates(&gpu, &contests.each_ref())).expect("times");
     assert!(bytes > 0);
     for (contest, times) in contests.iter().zip(&times) {
         assert!(contest.variants.len() > 2, "{contest:?}");

@@ -483,6 +483,33 @@ fn tokenizers_that_search() {
         let file = tokenizer(&[("/pre_tokenizer", split(regex))]);
         tokenizer_fails(regex, &file, &text);
     }
+    // Repetitions of nothing, and a large class that is repeated.
+    let mut nothing = "a{0}".to_owned();
+    for _ in 0..20 {
+        nothing = format!("({nothing}){{1000}}");
+    }
+    let file = tokenizer(&[("/pre_tokenizer", split(&format!("{nothing}b")))]);
+    tokenizer_works("repetitions of nothing", &file, "ab");
+    let letters: String = ('\u{4e00}'..='\u{9fff}').step_by(2).collect();
+    let file = tokenizer(&[("/pre_tokenizer", split(&format!("[{letters}]{{1000}}")))]);
+    tokenizer_works("a large class, repeated", &file, "ab");
+    let file = tokenizer(&[("/pre_tokenizer", split(&format!("[{letters}]+x")))]);
+    tokenizer_fails(
+        "a large class over a long text",
+        &file,
+        &"\u{9ffe}".repeat(20_000),
+    );
+    for (name, regex) in [
+        ("a repetition", "a{1001}".to_owned()),
+        ("repetitions", "(a{1000}){1000}".to_owned()),
+        ("groups", format!("{}a{}", "(".repeat(101), ")".repeat(101))),
+        (
+            "a long expression",
+            format!("a{{1001}}{}", "b".repeat(1 << 20)),
+        ),
+    ] {
+        tokenizer_fails(name, &tokenizer(&[("/pre_tokenizer", split(&regex))]), "a");
+    }
     // The budget is not reset at each word.
     let steps = json!({"type": "Sequence", "pretokenizers": [
         {"type": "FixedLength", "length": 24}, split("(a|a)*b")]});

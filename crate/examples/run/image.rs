@@ -50,7 +50,7 @@ pub fn with_images(command: Command) -> Command {
 fn frames(given: &CliArgs) -> Result<(Vec<RgbImage>, Vec<f64>)> {
     let fps = given.require::<f64>("fps")?;
     if !(fps > 0.0 && fps.is_finite()) {
-        return Err("--fps must be greater than 0".into());
+        return Err("--fps must be greater than 0.".into());
     }
 
     let files = given.values::<String>("frames");
@@ -65,7 +65,7 @@ fn frames(given: &CliArgs) -> Result<(Vec<RgbImage>, Vec<f64>)> {
         .iter()
         .any(|p| (p.width, p.height) != (images[0].width, images[0].height))
     {
-        return Err("--frames: all frames must have the same size".into());
+        return Err("--frames: all frames must have the same size. Scale them first.".into());
     }
     Ok((
         images,
@@ -146,8 +146,9 @@ pub async fn fill_placeholders(
             .iter()
             .find_map(|name| Some(session.model().config.get(name)?.as_u64()? as u32))
     };
-    let image = named(["image_token_id", "image_token_index"])
-        .ok_or("config.json: 'image_token_id' is missing")?;
+    let image = named(["image_token_id", "image_token_index"]).ok_or(
+        "config.json: 'image_token_id' is missing. Use the config.json of the checkpoint.",
+    )?;
     let mut soft_tokens = Vec::new();
     for file in files {
         let (_, tiles) = read_image(&file, &processor)?;
@@ -169,7 +170,8 @@ pub async fn fill_placeholders(
         soft_tokens.push((image, first_id));
     }
     if let [first, ..] = &frames[..] {
-        let videos = videos.ok_or("this model does not support video")?;
+        let videos =
+            videos.ok_or("this model does not support video. Use a model with video input.")?;
         let layout = videos
             .layout(first.width, first.height, frames.len())
             .map_err(format_error)?;

@@ -58,7 +58,7 @@ pub fn with_optional_model(command: Command) -> Command {
             "chunk",
             "N",
             value_parser!(usize),
-            "Tokens of a prefill step",
+            "Maximum tokens of a prefill step",
         ),
         parsed(
             "memory",
@@ -81,7 +81,7 @@ pub fn with_optional_model(command: Command) -> Command {
     ];
     command
         .args(which)
-        .next_help_heading("How it runs")
+        .next_help_heading("Runtime options")
         .args(request_flags(LOAD_OPTIONS, MIRRORED))
         .args(how)
         .next_help_heading(None)

@@ -22,7 +22,7 @@ pub fn command(command: Command) -> Command {
                 "Safetensors file with codec tokens: tensor `codes`, [groups, frames]; MODEL is the codec",
             ),
             value("text", "TEXT", "Text to synthesize; MODEL is the speech model"),
-            list("ids", "ID,…", value_parser!(u32), "Prompt tokens, instead of a text"),
+            list("ids", "ID,…", value_parser!(u32), "Prompt token ids, instead of --text"),
         ])
         .group(ArgGroup::new("what").args(["codes", "text", "ids"]).required(true))
         .args([

@@ -28,7 +28,7 @@ pub fn command(command: Command) -> Command {
             )
             .required(true),
             value("out", "FOLDER", "Folder of the adapter, in peft's format").required(true),
-            value("resume", "FOLDER", "Adapter to go on with"),
+            value("resume", "FOLDER", "Adapter to continue training"),
             parsed(
                 "rank",
                 "N",
@@ -45,7 +45,7 @@ pub fn command(command: Command) -> Command {
                 "targets",
                 "NAME,…",
                 value_parser!(String),
-                "Matrices to update, such as q_proj [default: all]",
+                "Weight matrices to train, such as q_proj [default: all]",
             ),
             parsed(
                 "epochs",
@@ -63,20 +63,20 @@ pub fn command(command: Command) -> Command {
                 "learning-rate",
                 "X",
                 value_parser!(f32),
-                "Highest learning rate [default: 0.0002]",
+                "Maximum learning rate, after the warm-up [default: 0.0002]",
             ),
             parsed(
                 "schedule",
                 "NAME",
                 ["constant", "linear", "cosine"],
-                "Learning rate after the warm-up",
+                "Learning rate schedule after the warm-up",
             )
             .default_value("linear"),
             parsed(
                 "warm-up",
                 "X",
                 value_parser!(f32),
-                "Share of the steps in which the rate rises [default: 0.05]",
+                "Fraction of the steps in which the learning rate rises [default: 0.05]",
             ),
             parsed(
                 "weight-decay",
@@ -94,13 +94,13 @@ pub fn command(command: Command) -> Command {
                 "seed",
                 "N",
                 value_parser!(u64),
-                "Seed of the first weights and the order of the data",
+                "Seed of the initial weights and of the shuffling",
             ),
             parsed(
                 "evaluation",
                 "X",
                 value_parser!(f32),
-                "Share of the sequences that only measure the loss [default: 0]",
+                "Fraction of the sequences held out for evaluation [default: 0]",
             ),
             flag("json", "Print steps as JSON lines"),
         ])

@@ -58,7 +58,10 @@ pub async fn embed(given: &CliArgs) -> Result<()> {
     }
     for file in &files {
         let of_file = |e: jerboa::Error| format!("{file}: {}", format_error(e));
-        let sight = model.vision.clone().ok_or("this model embeds text only")?;
+        let sight = model
+            .vision
+            .clone()
+            .ok_or("this model embeds text only. Use a model such as CLIP or SigLIP for images.")?;
         let bytes = std::fs::read(file).map_err(|e| format!("{file}: {e}"))?;
         let seen = sight
             .encode(sight.image_from_file(&bytes).map_err(of_file)?, &[])

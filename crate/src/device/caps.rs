@@ -55,6 +55,9 @@ pub struct Caps {
     pub ios: bool,
     /// Whether the device is a software renderer, so speed measurements mean nothing.
     pub software: bool,
+    /// Whether kernels are those of a GPU on a software renderer too.
+    #[serde(skip)]
+    pub gpu_kernels: bool,
     /// The browser's user agent; empty natively.
     #[serde(skip)]
     pub agent: String,
@@ -189,6 +192,7 @@ impl Default for Caps {
             webkit: false,
             ios: false,
             software: false,
+            gpu_kernels: false,
             agent: String::new(),
             tuned: OnceCell::new(),
             force: None,
@@ -225,14 +229,18 @@ impl Caps {
         ) == 1
     }
 
-    /// Whether plans prefer kernels that compile and run fastest without a GPU. On a browser's
-    /// software adapter tiled kernels take seconds to compile, and an idle workgroup costs as much
-    /// as a busy one. A forced GEMM or attention constant disables this.
+    /// Whether kernels are those that compile and run fastest without a GPU.
+    pub fn software_kernels(&self) -> bool {
+        self.software && !self.gpu_kernels
+    }
+
+    /// Whether plans also prefer fewer kernels. A browser's software adapter takes longest to
+    /// compile. A forced GEMM or attention constant disables this.
     pub fn prefers_fast_compile(&self) -> bool {
         let forced = self
             .force
             .is_some_and(|force| matches!(force.kernel, Kernel::Gemm | Kernel::AttentionDecode));
-        self.software && cfg!(target_arch = "wasm32") && !forced
+        self.software_kernels() && cfg!(target_arch = "wasm32") && !forced
     }
 
     /// The subgroup matrices to use: the device's, or emulated ones where their tiles are forced.
@@ -313,6 +321,8 @@ pub struct DeviceOptions {
     pub omit: Option<&'static str>,
     /// Overrides one tuning constant of a kernel family; for tests.
     pub variant_override: Option<VariantOverride>,
+    /// Use a GPU's kernels on a software renderer too; for tests.
+    pub gpu_kernels: bool,
     /// A tuning table to use instead of measuring; for tools and tests.
     pub tuned: Option<TuningTable>,
     /// Dispatches per command buffer. The default is `Free`, on WebKit one dispatch, which is
@@ -395,6 +405,7 @@ impl Default for DeviceOptions {
             min_limits: false,
             omit: None,
             variant_override: None,
+            gpu_kernels: false,
             tuned: None,
             submit_grouping: None,
             touch_points: 0,

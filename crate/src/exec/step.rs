@@ -7,7 +7,7 @@ use crate::gpu::{
 use crate::ir::{Dim, Graph, RopeSpec, StepSizes};
 use crate::kernels::{GridSpec, Launch};
 use crate::plan::{Plan, PlanBreakKind, Slot};
-use crate::util::map::SortedMap;
+use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -123,14 +123,35 @@ pub fn check_logits(logits: &[f32]) -> Result<()> {
 /// Compiled kernels by variant.
 pub type Pipelines = SortedMap<Variant, (Shader, Pipeline)>;
 
-/// Compiles the kernels of plans except the `known` ones, each variant once and concurrently if the
-/// device allows. Compilation starts with the call, not with the first poll.
+/// Compiles the kernels of plans except the `known` ones; see [`compile_variants`].
 pub fn compile(
     gpu: &Gpu,
     plans: &[&Plan],
     known: &Pipelines,
 ) -> impl Future<Output = Result<Pipelines>> + use<> {
-    let begun = shaders(plans, known).map(|shaders| {
+    let launches = plans.iter().flat_map(|plan| &plan.launches);
+    let variants = launches
+        .map(|launch| &launch.variant)
+        .filter(|variant| !known.contains_key(variant));
+    compile_variants(gpu, &variants.cloned().collect())
+}
+
+/// Compiles kernels, each once and concurrently if the device allows. Compilation starts with the
+/// call, not with the first poll.
+pub fn compile_variants(
+    gpu: &Gpu,
+    variants: &SortedSet<Variant>,
+) -> impl Future<Output = Result<Pipelines>> + use<> {
+    let shaders: Result<SortedMap<Variant, Shader>> = variants
+        .iter()
+        .map(|variant| {
+            Ok((
+                variant.clone(),
+                variant.shader(cfg!(target_arch = "wasm32"))?,
+            ))
+        })
+        .collect();
+    let begun = shaders.map(|shaders| {
         let texts: Vec<Shader> = shaders.values().cloned().collect();
         (shaders, gpu.pipelines(&texts))
     });
@@ -143,19 +164,6 @@ pub fn compile(
             .map(|((variant, shader), p)| (variant, (shader, p)))
             .collect())
     }
-}
-
-fn shaders(plans: &[&Plan], known: &Pipelines) -> Result<SortedMap<Variant, Shader>> {
-    let mut shaders = SortedMap::new();
-    for launch in plans.iter().flat_map(|p| &p.launches) {
-        if !known.contains_key(&launch.variant) && !shaders.contains_key(&launch.variant) {
-            shaders.insert(
-                launch.variant.clone(),
-                launch.variant.shader(cfg!(target_arch = "wasm32"))?,
-            );
-        }
-    }
-    Ok(shaders)
 }
 
 /// Milliseconds of each dispatch of a program.

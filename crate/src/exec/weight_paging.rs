@@ -3,9 +3,9 @@
 //! the browser's cache, and the step continues with slots instead of expert ids.
 
 use super::graph_runner::{GraphRunner, WeightFiles};
-use super::load::{TranscodePipelines, WeightLoadRequest, load_rows};
+use super::load::{WeightLoadRequest, load_rows};
 use super::lru::LruSlots;
-use super::step::{Buffers, Step, StepBreak};
+use super::step::{Buffers, Pipelines, Step, StepBreak};
 use crate::format::{Checkpoint, WeightLayout, WeightSource, Weights};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu, Grid};
 use crate::hub::Source;
@@ -93,7 +93,7 @@ pub(super) struct WeightPager {
     source: Source,
     checkpoint: Checkpoint,
     stored: Weights,
-    pipelines: TranscodePipelines,
+    pipelines: Pipelines,
     /// By router; `None` if all experts of a layer are resident.
     layers: Vec<Option<PagedGroup>>,
     tables: Vec<PagedTable>,
@@ -154,7 +154,7 @@ impl WeightPager {
             source: files.source.clone(),
             checkpoint: files.checkpoint.clone(),
             stored: files.stored.clone(),
-            pipelines: TranscodePipelines::new(),
+            pipelines: Pipelines::new(),
             layers,
             tables,
             stats: paging,

@@ -522,12 +522,8 @@ impl Backend for BrowserGpu {
         };
         Err(match kind {
             "memory" => {
-                let alive = self.bytes.get();
-                let refusal = self.refusal().unwrap_or(Refusal {
-                    held: alive,
-                    needed: alive,
-                    is_probe: false,
-                });
+                let refusal = self.refusal();
+                let refusal = refusal.unwrap_or(Refusal::unknown(self.bytes.get()));
                 refusal.error(named("the model"))
             }
             "lost" => Error::DeviceLost {
@@ -618,6 +614,7 @@ fn caps_of(facts: &JsValue, implementation: WebGpuImplementation, options: &Devi
             WebGpuImplementation::IPhone | WebGpuImplementation::IPad
         ),
         software: flag("software"),
+        gpu_kernels: options.gpu_kernels,
         agent: String::new(),
         tuned: options.tuning_table(),
         force: options.variant_override,

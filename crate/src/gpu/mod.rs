@@ -56,6 +56,15 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// A refusal of an unknown buffer while `held` bytes were allocated.
+    fn unknown(held: u64) -> Self {
+        Self {
+            held,
+            needed: held,
+            is_probe: false,
+        }
+    }
+
     fn error(self, what: impl Into<String>) -> Error {
         out_of_memory(what, self.needed, self.held)
     }

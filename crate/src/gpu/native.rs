@@ -606,11 +606,8 @@ impl Backend for NativeGpu {
             // wgpu reports no size.
             Error::OutOfMemory { .. } => {
                 let alive = self.resource_counts().bytes;
-                let refusal = self.inner.refusal.get().unwrap_or(Refusal {
-                    held: alive,
-                    needed: alive,
-                    is_probe: false,
-                });
+                let refusal = self.inner.refusal.get();
+                let refusal = refusal.unwrap_or(Refusal::unknown(alive));
                 Err(refusal.error("the model"))
             }
             other => Err(self.inner.or_device_lost(other)),
@@ -633,6 +630,7 @@ impl NativeGpu {
             max_binding_size: options.limit_buffer_size(inner.caps.max_binding_size),
             tuned: options.tuning_table(),
             force: options.variant_override,
+            gpu_kernels: options.gpu_kernels,
             measured: Rc::default(),
             ..inner.caps.clone()
         };
@@ -662,6 +660,15 @@ impl NativeGpu {
     pub fn device_destroyer(&self) -> impl FnOnce() + Send + 'static + use<> {
         let device = self.inner.device.clone();
         move || device.destroy()
+    }
+
+    /// Returns a function that waits, on any thread, until the device has done what was submitted.
+    /// For devices that are never dropped: a process that exits while Mesa's llvmpipe compiles or
+    /// runs a kernel can crash in LLVM's destructors.
+    pub fn idle_waiter(&self) -> impl FnOnce() + Send + 'static + use<> {
+        let device = self.inner.device.clone();
+        // A lost device has nothing left to do.
+        move || drop(device.poll(wgpu::PollType::wait_indefinitely()))
     }
 
     /// Simulates a limit of `bytes` more buffer memory, or no limit; for tests.

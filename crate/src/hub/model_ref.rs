@@ -356,6 +356,7 @@ mod tests {
             "a/b/c",
             "a/b@",
             "a/b@x y",
+            "a/b@../x",
             "a/../b",
             "a/b?x",
             "ftp://a/b",

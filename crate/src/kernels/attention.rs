@@ -3,7 +3,7 @@
 
 use super::kv_splits::{DecodeTiling, KvSplits, MAX_FUSED_SPLITS};
 use super::view::View;
-use super::{GridSpec, Launch};
+use super::{GridSpec, Launch, SOFTWARE_LANES};
 use crate::device::registry::{Kernel, Variant};
 use crate::device::{Caps, MatrixDialect, SubgroupMatrix};
 
@@ -179,6 +179,21 @@ impl AttentionMatrixTiling {
     }
 }
 
+/// Columns of a head up to which a thread takes whole rows without a GPU: wider heads take longer to
+/// compile than to compute in tiles.
+const MAX_COLS_BY_ROWS: u32 = 128;
+
+/// Prefill attention without a GPU: shaders/attention/attention_rows.wgsl.
+fn by_rows(head_dim: u32) -> (Variant, u32) {
+    let wide = (head_dim / 4).next_power_of_two().max(2);
+    let rows = (64 / wide).clamp(1, 4);
+    let variant = Variant::new(Kernel::AttentionRows)
+        .set("THREADS", SOFTWARE_LANES)
+        .set("ROWS", rows)
+        .set("WIDE", wide);
+    (variant, SOFTWARE_LANES * rows)
+}
+
 /// Returns the kernel for prefill attention and its rows per workgroup. For `exact` and `halves`
 /// see [`AttentionMatrixTiling::of`].
 pub(super) fn prefill_variant(
@@ -189,6 +204,7 @@ pub(super) fn prefill_variant(
 ) -> (Variant, u32) {
     match AttentionMatrixTiling::of(caps, head_dim, exact, halves) {
         Some(tile) => (tile.variant(), 16 * tile.subgroups),
+        None if caps.software_kernels() && head_dim <= MAX_COLS_BY_ROWS => by_rows(head_dim),
         None => (
             Variant::new(Kernel::Attention).set("SLABS", head_dim.div_ceil(64).next_power_of_two()),
             32,
@@ -275,7 +291,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
     }
 
     /// Whether one workgroup takes all keys of a row. Sinks need the reduction.
-    pub fn is_single_pass(&self) -> bool {
+    fn is_single_pass(&self) -> bool {
         self.sinks.is_none() && self.max_visible_keys() <= self.decode.single_pass_keys
     }
 
@@ -340,6 +356,18 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         count: u32,
     ) -> Launch<B> {
         let variant = self.kv.flags(Variant::new(Kernel::RopeKv).flag(flag));
+        let variant = match self.decode.head_threads {
+            64 => variant,
+            // Each workgroup zeroes its memory, which few threads do slowly.
+            threads => variant.set("WG", threads).set(
+                "WIDEST",
+                match self.head_dim {
+                    ..=32 => 32,
+                    33..=128 => 128,
+                    _ => 512,
+                },
+            ),
+        };
         let first = if flag == "QUERIES" { q } else { k };
         let grid = GridSpec::Tiled {
             x: count,
@@ -533,7 +561,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         let threads = if self.has_few_splits() && even && self.decode.heads <= 2 {
             256
         } else {
-            128
+            self.decode.threads
         };
         let variant = self
             .kv
@@ -542,7 +570,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
             .set("TILE", self.decode.tile)
             .set(
                 "D",
-                if SPECIALIZED_WIDTHS.contains(&self.head_dim) {
+                if self.decode.specialized && SPECIALIZED_WIDTHS.contains(&self.head_dim) {
                     self.head_dim
                 } else {
                     0

@@ -28,6 +28,12 @@ pub struct DecodeTiling {
     pub heads: u32,
     /// Keys per iteration.
     pub tile: u32,
+    /// Threads per workgroup, unless a kernel takes more.
+    pub threads: u32,
+    /// Threads that norm and rotate a head.
+    pub head_threads: u32,
+    /// Whether kernels are specialized for common head widths, rather than compiled once for all.
+    pub specialized: bool,
     /// Rows with at most this many keys take one split and need no reduction.
     pub single_pass_keys: u32,
     /// Rows with at most this many keys leave at most [`MAX_FUSED_SPLITS`] splits, if the next matmul can
@@ -76,9 +82,20 @@ impl DecodeTiling {
         } else {
             (heads, tile)
         };
+        // A software device runs the threads of a workgroup in turn, with or without work for them.
+        // Each key of a tile needs two, and each two threads hold four columns of a head.
+        let threads = if caps.software_kernels() && tile == 32 && head_dim <= 128 {
+            64
+        } else {
+            128
+        };
+        let head_threads = if caps.software_kernels() { 8 } else { 64 };
         Self {
             heads,
             tile,
+            threads,
+            head_threads,
+            specialized: !caps.software_kernels(),
             single_pass_keys,
             fused_reduce_keys,
             sized_by_keys: caps.target_workgroups() < 512,

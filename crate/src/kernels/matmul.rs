@@ -7,7 +7,7 @@ mod prefill;
 use super::experts::{ExpertTiles, Experts};
 use super::kv_splits::{KvSplits, MAX_FUSED_SPLITS};
 pub use super::view::View;
-use super::{GridSpec, Launch};
+use super::{GridSpec, Launch, SOFTWARE_LANES};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::device::tuning_table::GemvVariant;
@@ -246,13 +246,11 @@ impl<B: Clone> Matmul<B> {
         own: bool,
         choice: GemmTiling,
     ) -> Launch<B> {
-        let GemmTiling { bn, unroll, .. } = choice;
-        let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
-        let product = product
-            .set("BM", buckets.tile_rows)
-            .set("BN", bn)
-            .set("UNROLL", unroll);
-        let grid = buckets.grid(self.tiles(bn));
+        let product = self.gemm_variant(GemmTiling {
+            bm: buckets.tile_rows,
+            ..choice
+        });
+        let grid = buckets.grid(self.tiles(choice.bn));
         let launch = self
             .common(Launch::new(self.label.clone(), product, grid))
             .set("x_stride", self.x.stride);
@@ -261,17 +259,16 @@ impl<B: Clone> Matmul<B> {
 
     /// Returns the GEMM launches for all rows of the step. `parts` has [`Self::parts_bytes`] of the
     /// same tiling.
-    pub fn gemm(&self, state: B, parts: B, choice: GemmTiling) -> [Launch<B>; 2] {
+    pub fn gemm(&self, state: B, parts: B, choice: GemmTiling) -> Vec<Launch<B>> {
         let GemmTiling {
             bm,
             bn,
-            unroll,
             target,
             max_per_tile: most,
+            ..
         } = choice;
         let x = self.tiles(bn);
-        let product = weight_flags(self.variant(Kernel::Gemm), self.weight.layout);
-        let product = product.set("BM", bm).set("BN", bn).set("UNROLL", unroll);
+        let product = self.gemm_variant(choice);
         let grid = GridSpec::SplitK {
             x,
             per: bm,
@@ -281,8 +278,30 @@ impl<B: Clone> Matmul<B> {
         let product = self
             .common(Launch::new(self.label.clone(), product, grid))
             .set("x_stride", self.x.stride);
+        let product = product.bind("state", state.clone());
+        if choice.kernel == Kernel::GemmRows {
+            return vec![product];
+        }
         let join = self.splitk_reduce(x, [bm, bn], [target, most], false);
-        [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
+        vec![
+            product.bind("parts", parts.clone()),
+            join.bind("parts", parts).bind("state", state),
+        ]
+    }
+
+    fn gemm_variant(&self, choice: GemmTiling) -> Variant {
+        let variant = weight_flags(self.variant(choice.kernel), self.weight.layout);
+        let variant = variant.set("BM", choice.bm);
+        if choice.kernel == Kernel::GemmRows {
+            let is_small = self.weight.rows * self.weight.cols <= SMALL_WEIGHT;
+            return variant
+                .flag_if("SUBGROUPS", choice.lanes > 0)
+                .set("THREADS", SOFTWARE_LANES)
+                .set("BATCH", if choice.lanes > 0 { choice.lanes } else { 4 })
+                .set("BATCHES", if is_small { 1 } else { 2 })
+                .set("COLS", choice.bn / SOFTWARE_LANES / self.rows_per_output());
+        }
+        variant.set("BN", choice.bn).set("UNROLL", choice.unroll)
     }
 
     /// Returns the launch that sums split-K partials of `x` tile columns (see [`GridSpec::SplitK`])
@@ -453,9 +472,15 @@ pub fn weight_flags<K>(variant: Variant<K>, layout: WeightLayout) -> Variant<K> 
     }
 }
 
+/// Elements of a weight up to which a GEMM without a GPU takes longer to compile than to run: half the
+/// rows at a time compile in half the time.
+const SMALL_WEIGHT: u32 = 1 << 16;
+
 /// Tile sizes of a GEMM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GemmTiling {
+    /// `gemm`, or `gemm_rows` without a GPU.
+    pub kernel: Kernel,
     /// Rows of x per tile.
     pub bm: u32,
     /// Weight rows per tile.
@@ -466,42 +491,61 @@ pub struct GemmTiling {
     pub target: u32,
     /// Maximum workgroups per tile.
     pub max_per_tile: u32,
+    /// Lanes of a subgroup, each of which reads a row of x for all (`gemm_rows`). 0: each lane reads every
+    /// row.
+    pub lanes: u32,
 }
 
 impl GemmTiling {
     /// Rows of x of a short prompt or a chat turn. Shorter tiles waste fewer rows there.
     pub const SHORT_ROWS: usize = 32;
-    /// Rows of x from which a software device spends longer computing than compiling.
-    const LONG_ROWS: usize = 1024;
+    /// Without a GPU, one workgroup takes a whole sum (shaders/matmul/gemm_rows.wgsl).
+    fn without_gpu(caps: &Caps) -> Self {
+        let lanes = match caps.subgroup_size {
+            (lanes @ (4 | 8), most) if caps.subgroups && lanes == most => lanes,
+            _ => 0,
+        };
+        Self {
+            kernel: Kernel::GemmRows,
+            bm: 16,
+            bn: 8 * SOFTWARE_LANES,
+            unroll: 1,
+            target: 1,
+            max_per_tile: 1,
+            lanes,
+        }
+    }
 
     /// Returns the best known tiling for up to `rows` rows of x.
     pub fn of<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
+        let forced = caps.force.is_some_and(|force| force.kernel == Kernel::Gemm);
+        if caps.software_kernels() && !forced {
+            return Self::without_gpu(caps);
+        }
         let known = if rows <= Self::SHORT_ROWS {
             32
         } else {
             caps.constant_or_measured(Kernel::Gemm, "BM", 64)
         };
-        let bm = caps.constant_or_forced(Kernel::Gemm, "BM", known);
-        // Without a GPU, unused tile columns cost as much as used ones. Few rows do not repay the
-        // longer compile time of narrow tiles, whose threads load more.
-        let narrow = caps.software && m.n <= 64 && rows >= Self::LONG_ROWS;
-        let bn = caps.constant_or_forced(Kernel::Gemm, "BN", if narrow { 64 } else { 128 });
-        // Unrolling does not repay its compile time either.
-        let unroll =
-            caps.constant_or_forced(Kernel::Gemm, "UNROLL", if caps.software { 1 } else { 16 });
-        // Shorter shares of K cost more to reduce than they save.
-        let max_per_tile = (m.weight.cols / 128).clamp(1, 16);
-        // Slightly more than fills the device: a half-full last wave costs as much as a full one.
         Self {
-            bm,
-            bn,
-            unroll,
+            kernel: Kernel::Gemm,
+            bm: caps.constant_or_forced(Kernel::Gemm, "BM", known),
+            bn: caps.constant_or_forced(Kernel::Gemm, "BN", 128),
+            // Without a GPU, unrolling does not repay its compile time.
+            unroll: caps.constant_or_forced(
+                Kernel::Gemm,
+                "UNROLL",
+                if caps.software { 1 } else { 16 },
+            ),
+            // Slightly more than fills the device: a half-full last wave costs as much as a full one.
             target: caps.constant_or_measured(
                 Kernel::Gemm,
                 "FILL",
                 caps.target_workgroups() * 9 / 8,
             ),
-            max_per_tile,
+            // Shorter shares of K cost more to reduce than they save.
+            max_per_tile: (m.weight.cols / 128).clamp(1, 16),
+            lanes: 0,
         }
     }
 }
@@ -528,6 +572,36 @@ impl GemvTiling {
         } else {
             (x_rows.max(1) as u32).next_power_of_two().min(4)
         };
+        let best = if caps.software_kernels() {
+            Self::for_software(cols)
+        } else {
+            Self::for_gpu(caps, m, cols)
+        };
+        let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::Gemv, name, own);
+        let cols = if alone { 1 } else { pick("COLS", cols) };
+        let rows = pick("ROWS", best.rows);
+        Self {
+            // One thread per output at the end.
+            wg: pick("WG", best.wg).max(rows * cols),
+            rows,
+            cols,
+            unroll: pick("UNROLL", best.unroll),
+        }
+    }
+
+    /// Few threads, which a core runs in turn: each costs as much without work as with it. The same for every matrix, since
+    /// a software device compiles slowly.
+    fn for_software(cols: u32) -> Self {
+        let wg = SOFTWARE_LANES;
+        Self {
+            wg,
+            rows: (wg / cols).min(4),
+            cols,
+            unroll: 1,
+        }
+    }
+
+    fn for_gpu<B: Clone>(caps: &Caps, m: &Matmul<B>, cols: u32) -> Self {
         let outputs = m.n * m.rows_per_output() * m.experts_per_row();
         let units = m.weight.cols.div_ceil(8) * m.experts_summed();
         let narrow = !matches!(m.weight.layout, WeightLayout::Dense(_));
@@ -558,13 +632,11 @@ impl GemvTiling {
         } else {
             1
         };
-        let pick = |name: &str, own: u32| caps.constant_or_forced(Kernel::Gemv, name, own);
-        let cols = if alone { 1 } else { pick("COLS", cols) };
         Self {
-            wg: pick("WG", wg),
-            rows: pick("ROWS", rows),
+            wg,
+            rows,
             cols,
-            unroll: pick("UNROLL", unroll),
+            unroll,
         }
     }
 }

@@ -31,6 +31,9 @@ use crate::{Error, Result};
 /// Maximum workgroups per dimension that WebGPU guarantees.
 pub const MAX_GROUPS: u32 = 65_535;
 
+/// Threads per workgroup where one core runs them together, as the lanes of its vectors: without a GPU.
+pub const SOFTWARE_LANES: u32 = 8;
+
 /// Workgroup count of a dispatch, as a function of the step's rows (tokens).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GridSpec {

@@ -2,6 +2,7 @@
 
 use super::matmul::View;
 use super::{GridSpec, Launch};
+use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 
 /// Parameters of a norm.
@@ -81,15 +82,31 @@ pub fn norm_residual<B: Clone>(
         .set_f32("scale", sum.scale)
 }
 
-/// Maximum columns of a norm: threads hold a row in registers.
-pub const MAX_COLUMNS: u32 = 256 * 64;
+/// Threads that norm a row.
+const THREADS: u32 = 256;
+/// Threads that norm a short row on a software device.
+const SOFTWARE_THREADS: u32 = 16;
+/// Maximum columns per thread, which holds them in registers.
+const MAX_PER_THREAD: u32 = 64;
+/// Maximum columns of a norm.
+pub const MAX_COLUMNS: u32 = THREADS * MAX_PER_THREAD;
 
-/// Columns per thread of a 256-thread workgroup.
-fn columns_per_thread(cols: u32) -> u32 {
+/// Columns per thread of a workgroup.
+fn columns_per_thread(cols: u32, threads: u32) -> u32 {
     let most = [1, 5, 10, 16, 28]
         .into_iter()
-        .find(|each| cols <= each * 256);
-    most.unwrap_or(MAX_COLUMNS / 256)
+        .find(|each| cols <= each * threads);
+    most.unwrap_or(MAX_PER_THREAD)
+}
+
+/// Takes fewer threads for rows or groups of few columns on a software device, which runs the
+/// threads of a workgroup in turn.
+pub fn for_device<B>(mut launch: Launch<B>, caps: &Caps, cols: u32) -> Launch<B> {
+    if caps.software_kernels() && cols <= SOFTWARE_THREADS * 16 {
+        let each = columns_per_thread(cols, SOFTWARE_THREADS);
+        launch.variant = launch.variant.set("EACH", each).set("WG", SOFTWARE_THREADS);
+    }
+    launch
 }
 
 /// Returns one launch over all rows, or over one if `single`.
@@ -115,7 +132,7 @@ pub fn norm_per_group<B: Clone>(
     single: bool,
 ) -> Launch<B> {
     let variant = Variant::new(Kernel::Norm)
-        .set("EACH", columns_per_thread(cols / groups))
+        .set("EACH", columns_per_thread(cols / groups, THREADS))
         .flag_if("LAYER", norm.layer)
         .flag_if("GAIN", norm.gain.is_some())
         .flag_if("BIAS", norm.bias.is_some());

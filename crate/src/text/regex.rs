@@ -11,10 +11,11 @@ use crate::Result;
 use class::CharClass;
 pub(super) use class::{is_punctuation, is_word};
 use parse::{RegexNode, parse};
+use std::rc::Rc;
 
 #[derive(Debug)]
 enum RegexInst {
-    Class(CharClass),
+    Class(Rc<CharClass>),
     /// Continue at the first target; backtrack to the second.
     Split(usize, usize),
     Jump(usize),
@@ -36,6 +37,10 @@ pub(super) struct Regex {
 
 /// Maximum number of instructions: repetitions are unrolled.
 const MAX_PROGRAM: usize = 20_000;
+/// Items of a class that are compared in the time of one step.
+const ITEMS_PER_STEP: usize = 8;
+/// Maximum number of characters of an expression that an error quotes.
+const MAX_QUOTED: usize = 200;
 
 /// Open alternatives of a search, and its remaining steps.
 struct BacktrackState {
@@ -49,8 +54,14 @@ struct StepLimitExceeded;
 impl Regex {
     pub fn new(regex: &str) -> Result<Regex> {
         let refuse = |what: String| {
+            let quoted: String = regex.chars().take(MAX_QUOTED).collect();
+            let more = if quoted.len() < regex.len() {
+                "…"
+            } else {
+                ""
+            };
             tokenizer_error(format!(
-                "tokenizer.json: the regular expression {regex:?} is not supported: {what}"
+                "tokenizer.json: the regular expression {quoted:?}{more} is not supported: {what}"
             ))
         };
         if regex.contains(r"\p{Lm}") != regex.contains(r"\p{Lo}") {
@@ -170,13 +181,17 @@ impl Regex {
             loop {
                 search.steps = search.steps.checked_sub(1).ok_or(StepLimitExceeded)?;
                 match self.program.get(pc) {
-                    Some(RegexInst::Class(class)) => match char_at(text, at) {
-                        Some(c) if class.has(c) => {
-                            at += c.len_utf8();
-                            pc += 1;
+                    Some(RegexInst::Class(class)) => {
+                        let extra = (class.items.len() / ITEMS_PER_STEP) as u64;
+                        search.steps = search.steps.checked_sub(extra).ok_or(StepLimitExceeded)?;
+                        match char_at(text, at) {
+                            Some(c) if class.has(c) => {
+                                at += c.len_utf8();
+                                pc += 1;
+                            }
+                            _ => break,
                         }
-                        _ => break,
-                    },
+                    }
                     Some(RegexInst::Split(first, second)) => {
                         search.open.push((*second, at));
                         pc = *first;
@@ -260,7 +275,12 @@ fn emit(node: &RegexNode, program: &mut Vec<RegexInst>) -> Result<(), String> {
             greedy,
         } => {
             for _ in 0..*min {
+                let before = program.len();
                 emit(node, program)?;
+                // Nothing, however often it is repeated, adds no instructions.
+                if program.len() == before {
+                    break;
+                }
             }
             let choice = |a: usize, b: usize| {
                 if *greedy {

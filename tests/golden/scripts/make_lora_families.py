@@ -31,9 +31,9 @@ FAMILIES = {
 }
 
 
-def main(out, names):
-    for name in names or FAMILIES:
-        options = FAMILIES[name]
+def write(out, families):
+    """Writes an adapter and its golden values for each family, with these settings of peft."""
+    for name, options in families.items():
         base = MODELS / name
         ids = load_file(base / "golden.safetensors")["input_ids"].long()
         torch.manual_seed(len(name))
@@ -42,7 +42,9 @@ def main(out, names):
         golden = {}
         with torch.no_grad():
             for tensor, values in model.named_parameters():
-                if "lora_" in tensor:
+                if "lora_magnitude_vector" in tensor:  # of DoRA
+                    values.mul_(torch.rand_like(values) + 0.5)
+                elif "lora_" in tensor:
                     values.copy_(torch.randn_like(values) * 0.2)
             model.eval()
             golden["logits"] = model(ids).logits[0].float().contiguous()
@@ -58,5 +60,11 @@ def main(out, names):
         print(name, float(changed), sorted(load_file(out / name / "adapter_model.safetensors"))[:3])
 
 
+def main(families):
+    """Writes the families that the command names, or all."""
+    out, *names = sys.argv[1:]
+    write(pathlib.Path(out), {name: families[name] for name in names or families})
+
+
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), sys.argv[2:])
+    main(FAMILIES)

@@ -8,11 +8,10 @@ mod load_unit;
 use super::quantized_cache::{QuantizedCache, QuantizedSet};
 use super::write::{WeightRegion, write_chunk};
 use super::{Latch, plan_mismatch};
-use crate::device::registry::{Shader, Variant};
 use crate::exec::load_times::{LoadTimes, Stopwatch};
-use crate::exec::step::Buffers;
+use crate::exec::step::{Buffers, Pipelines};
 use crate::format::{self, Checkpoint, RowOrder, TensorInfo, WeightSource, Weights};
-use crate::gpu::{Backend, Buffer, BufferUsage, Gpu, Pipeline};
+use crate::gpu::{Backend, Buffer, BufferUsage, Gpu};
 use crate::hub::{Chunk, Source};
 use crate::ir::{Graph, WeightId, WeightKind};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
@@ -21,7 +20,6 @@ use crate::{Error, Result};
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{self, StreamExt};
 use load_unit::{LoadPath, LoadUnit, StagedPart, is_needed_on_cpu, with_graph_shape};
-use std::collections::HashMap;
 
 /// Target slab size of transcoding in bytes, for encodings that allow splitting by rows. Bounds
 /// staging memory.
@@ -31,9 +29,6 @@ const MAX_PENDING_BYTES: usize = 32 << 20;
 /// Ranges read concurrently.
 const MAX_CONCURRENT_RANGES: usize = 4;
 
-/// Transcoding kernels by variant.
-pub type TranscodePipelines = HashMap<Variant, (Shader, Pipeline)>;
-
 pub(super) struct Loader<'a> {
     gpu: &'a Gpu,
     plans: &'a WeightPlans,
@@ -42,9 +37,9 @@ pub(super) struct Loader<'a> {
     /// Units and parts by (file, offset) of their bytes.
     targets: SortedMap<(usize, u64), Vec<(usize, usize)>>,
     infos: SortedMap<(usize, u64), TensorInfo>,
-    pipelines: TranscodePipelines,
+    pipelines: Pipelines,
     /// Kernels compiled ahead of their first use.
-    compiling: Option<LocalBoxFuture<'a, Result<TranscodePipelines>>>,
+    compiling: Option<LocalBoxFuture<'a, Result<Pipelines>>>,
     pending: usize,
     /// Writes submitted before the pending ones.
     draining: Option<LocalBoxFuture<'a, Result<()>>>,
@@ -55,7 +50,11 @@ pub(super) struct Loader<'a> {
     quantized: QuantizedSet,
 }
 
-fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
+/// Creates the buffers of a weight.
+///
+/// # Errors
+/// `OutOfMemory`.
+pub fn allocate(gpu: &Gpu, id: WeightId, plan: &WeightPlan, buffers: &mut Buffers) -> Result<()> {
     if matches!(plan.kind, WeightKind::Vector | WeightKind::Order) {
         buffers.insert(
             Slot::Vector(id),
@@ -98,7 +97,7 @@ impl<'a> Loader<'a> {
             units: Vec::new(),
             targets: SortedMap::new(),
             infos: SortedMap::new(),
-            pipelines: TranscodePipelines::new(),
+            pipelines: Pipelines::new(),
             compiling: None,
             pending: 0,
             draining: None,
@@ -152,7 +151,7 @@ impl<'a> Loader<'a> {
         gpu: &'a Gpu,
         plans: &'a WeightPlans,
         buffers: Buffers,
-        pipelines: TranscodePipelines,
+        pipelines: Pipelines,
         compile_gate: &'a Latch,
     ) -> Self {
         Self {
@@ -189,7 +188,7 @@ impl<'a> Loader<'a> {
         mut self,
         source: &Source,
         checkpoint: &Checkpoint,
-    ) -> Result<(TranscodePipelines, u64)> {
+    ) -> Result<(Pipelines, u64)> {
         let infos: Vec<TensorInfo> = self.infos.values().cloned().collect();
         let read = |info: TensorInfo| async move {
             let file = checkpoint

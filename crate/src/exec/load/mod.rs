@@ -7,21 +7,23 @@ mod write;
 
 use super::load_times::{LoadTimes, Stopwatch};
 use super::planned_graph::KeyedPlans;
-use super::step::{Buffers, Pipelines, compile};
+use super::step::{Buffers, Pipelines, compile_variants};
+use crate::device::registry::Variant;
 use crate::format::{self, Checkpoint, Dtype, Float, WeightSource, Weights};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::Source;
 use crate::ir::{Graph, WeightId};
-use crate::plan::{Plan, WeightPlans};
+use crate::plan::WeightPlans;
 use crate::util::clock;
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use futures_util::future::{LocalBoxFuture, try_join4};
 use loader::Loader;
-pub use loader::TranscodePipelines;
+pub(super) use loader::allocate;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
+pub(super) use write::WeightRegion;
 
 /// The float type of a dense dtype.
 pub fn float_of(dtype: Dtype) -> Option<Float> {
@@ -124,14 +126,13 @@ async fn load_and_compile(
         let made = plan()?;
         gate.open();
         let before = gpu.resource_counts().pipelines;
-        let variants: SortedSet<_> = made
+        let variants: SortedSet<Variant> = made
             .iter()
             .flat_map(|(_, step)| &step.plan.launches)
-            .map(|l| &l.variant)
+            .map(|launch| launch.variant.clone())
             .collect();
         let total = variants.len() as u64;
-        let plans: Vec<&Plan> = made.iter().map(|(_, step)| &step.plan).collect();
-        let work = compile(gpu, &plans, &Pipelines::new());
+        let work = compile_variants(gpu, &variants);
         let there = || gpu.resource_counts().pipelines.saturating_sub(before);
         let pipelines = source
             .progress()
@@ -214,7 +215,7 @@ pub async fn load_rows(
     wanted: WeightLoadRequest<'_>,
     buffers: Buffers,
     rows: &[(WeightId, usize, WeightSource)],
-    makers: &mut TranscodePipelines,
+    makers: &mut Pipelines,
 ) -> Result<u64> {
     let gate = Latch::default();
     gate.open();

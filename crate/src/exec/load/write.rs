@@ -8,9 +8,10 @@ use crate::gpu::{Backend, Buffer, Gpu};
 use crate::hub::Chunk;
 use crate::ir::{WeightId, WeightKind};
 use crate::plan::{Slot, WeightPlan};
+use std::ops::Range;
 
 /// Target region of rows in a weight.
-pub(super) struct WeightRegion<'a> {
+pub struct WeightRegion<'a> {
     pub gpu: &'a Gpu,
     pub buffers: &'a Buffers,
     pub plan: &'a WeightPlan,
@@ -57,49 +58,61 @@ impl WeightRegion<'_> {
 
     /// Writes packed rows of `source`.
     pub fn write_packed(&self, packed: &PackedMatrix, source: &WeightSource) -> Result<()> {
+        self.write_planes(packed)?;
+        if packed.layout != WeightLayout::Mxfp4 {
+            return Ok(());
+        }
+        // Rows share words of scale bytes, so they must begin on whole words, as slabs, shards and
+        // heads do.
+        let blocks = packed.layout.padded_cols(packed.cols) / 32;
+        for (index, rows, target) in self.shard_rows(packed.rows) {
+            let first = rows.start * blocks;
+            let target = target * blocks;
+            if !first.is_multiple_of(4) || !target.is_multiple_of(4) {
+                return Err(source.unsupported(
+                    "Its rows begin inside a word of scales. Use another quantization.",
+                ));
+            }
+            let data = &packed.planes[1][first / 4..(rows.end * blocks).div_ceil(4)];
+            let buffer = self.buffer(Slot::WeightS(self.weight, index))?;
+            self.gpu
+                .write(buffer, target as u64, bytemuck::cast_slice(data));
+        }
+        Ok(())
+    }
+
+    /// Writes the planes of packed rows that have whole words for each row.
+    pub fn write_planes(&self, packed: &PackedMatrix) -> Result<()> {
         let words = [
             packed.layout.row_words(packed.cols),
             packed.layout.row_param_words(packed.cols),
         ];
-        for (index, run) in self.plan.shards.iter().enumerate() {
-            let rows = self.row.max(run.start)..(self.row + packed.rows).min(run.end);
-            if rows.is_empty() {
-                continue;
-            }
-            let from = rows.start - self.row;
-            let to = rows.end - self.row;
-
+        for (index, rows, target) in self.shard_rows(packed.rows) {
             let slots = [
                 Slot::WeightQ(self.weight, index),
                 Slot::WeightS(self.weight, index),
             ];
             for (plane, words) in words.iter().enumerate().filter(|(_, w)| **w > 0) {
-                let data = &packed.planes[plane][from * words..to * words];
-                let at = ((rows.start - run.start) * words * 4) as u64;
+                let data = &packed.planes[plane][rows.start * words..rows.end * words];
+                let at = (target * words * 4) as u64;
                 self.gpu
                     .write(self.buffer(slots[plane])?, at, bytemuck::cast_slice(data));
             }
-            if packed.layout == WeightLayout::Mxfp4 {
-                // Rows share words of scale bytes, so they must begin on whole words, as slabs,
-                // shards and heads do.
-                let blocks = packed.layout.padded_cols(packed.cols) / 32;
-                let first = from * blocks;
-                let target = (rows.start - run.start) * blocks;
-
-                if !first.is_multiple_of(4) || !target.is_multiple_of(4) {
-                    return Err(source.unsupported(
-                        "Its rows begin inside a word of scales. Use another quantization.",
-                    ));
-                }
-                let data = &packed.planes[1][first / 4..(to * blocks).div_ceil(4)];
-                self.gpu.write(
-                    self.buffer(slots[1])?,
-                    target as u64,
-                    bytemuck::cast_slice(data),
-                );
-            }
         }
         Ok(())
+    }
+
+    /// The shards that `count` rows of the region lie in: index, rows counted from the region's first,
+    /// and the shard's row that the first of them is.
+    fn shard_rows(&self, count: usize) -> impl Iterator<Item = (usize, Range<usize>, usize)> {
+        let shards = self.plan.shards.iter().enumerate();
+        shards.filter_map(move |(index, run)| {
+            let rows = self.row.max(run.start)..(self.row + count).min(run.end);
+            (!rows.is_empty()).then(|| {
+                let own = rows.start - self.row..rows.end - self.row;
+                (index, own, rows.start - run.start)
+            })
+        })
     }
 
     fn buffer(&self, slot: Slot) -> Result<&Buffer> {

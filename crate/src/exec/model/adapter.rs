@@ -2,12 +2,12 @@
 //! updates to matmuls, or replaces their matrices by merged ones. Several adapters may be loaded;
 //! each session uses one or none.
 
-use super::merge::MergedWeights;
 use super::{Model, OverlaySteps};
 use crate::exec::decoder_steps::DecoderSteps;
 use crate::exec::load::{WeightLoadRequest, load_weights};
-use crate::exec::planned_graph::fuse_with_layouts;
+use crate::exec::planned_graph::{PlannedGraph, fuse_with_layouts};
 use crate::exec::program_key::OverlayId;
+use crate::exec::step::Buffers;
 use crate::exec::weight_store::WeightStore;
 use crate::format::{Checkpoint, Float, WeightLayout, Weights, detect};
 use crate::gpu::{Backend, Buffer};
@@ -27,6 +27,14 @@ const WEIGHTS_FILE: &str = "adapter_model.safetensors";
 const PREFIX: &str = "base_model.model.";
 /// The ends of the names of DoRA's norms.
 const MAGNITUDES: [&str; 2] = [".lora_magnitude_vector", ".lora_magnitude_vector.weight"];
+
+/// Weights of an adapter, with the graph that reads them.
+pub(super) struct AdapterWeights {
+    pub planned: PlannedGraph,
+    /// The plans of the adapter's own weights.
+    pub plans: WeightPlans,
+    pub buffers: Buffers,
+}
 
 impl Model {
     /// Loads an adapter: its weights, and the kernels of the steps that use it. Pass the result to
@@ -67,7 +75,7 @@ impl Model {
         }
         let updates = self.low_rank_updates(&config, &stored)?;
         let is_merged = merge || updates.iter().any(|update| update.magnitude.is_some());
-        let MergedWeights {
+        let AdapterWeights {
             planned,
             plans,
             buffers,
@@ -101,12 +109,11 @@ impl Model {
         checkpoint: &Checkpoint,
         stored: &Weights,
         updates: &[LowRankUpdate],
-    ) -> Result<MergedWeights> {
+    ) -> Result<AdapterWeights> {
         let base = self.runner.planned.clone();
         let (graph, taken) = add_low_rank_updates(arch::graph(&self.config)?, updates);
         if taken != updates.len() {
-            let option = format!("{} updates of which {taken} name a matmul", updates.len());
-            return Err(self.refuse_adapter(&option));
+            return Err(self.refuse_updates(updates.len(), taken));
         }
         let layouts: SortedMap<&str, WeightLayout> = base
             .weights
@@ -145,7 +152,7 @@ impl Model {
             stored,
         };
         let buffers = load_weights(wanted).await?;
-        Ok(MergedWeights {
+        Ok(AdapterWeights {
             planned,
             plans: added,
             buffers,
@@ -239,7 +246,12 @@ impl Model {
         Ok(updates)
     }
 
-    pub(super) fn refuse_adapter(&self, option: &str) -> Error {
+    /// The error for updates of which only `taken` name a matmul.
+    pub(super) fn refuse_updates(&self, count: usize, taken: usize) -> Error {
+        self.refuse_adapter(&format!("{count} updates of which {taken} name a matmul"))
+    }
+
+    fn refuse_adapter(&self, option: &str) -> Error {
         Error::UnsupportedOption {
             architecture: self.graph().name.clone(),
             option: option.into(),

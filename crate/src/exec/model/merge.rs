@@ -3,11 +3,11 @@
 //! the norms of the model's own rows, which are those of its dequantized weights.
 
 use super::Model;
-use crate::exec::load::float_of;
-use crate::exec::planned_graph::PlannedGraph;
+use super::adapter::AdapterWeights;
+use crate::exec::load::{WeightRegion, allocate, float_of};
 use crate::exec::step::Buffers;
 use crate::format::{Checkpoint, Float, PackedMatrix, WeightLayout, Weights};
-use crate::gpu::{Backend, Buffer, BufferUsage};
+use crate::gpu::{Backend, Buffer};
 use crate::hub::Source;
 use crate::ir::{LowRankUpdate, Op, WeightId};
 use crate::plan::{Slot, WeightPlan, WeightPlans, plan_weights};
@@ -18,14 +18,6 @@ use std::ops::Range;
 
 /// Bytes of f32 that are read back, merged and written at once.
 const SLAB_BYTES: usize = 4 << 20;
-
-/// What replaces the weights of a model.
-pub(super) struct MergedWeights {
-    pub planned: PlannedGraph,
-    /// The plans of the replaced weights.
-    pub plans: WeightPlans,
-    pub buffers: Buffers,
-}
 
 /// The update of some rows of a weight.
 struct RowUpdate {
@@ -73,7 +65,7 @@ impl Model {
         checkpoint: &Checkpoint,
         stored: &Weights,
         updates: &[LowRankUpdate],
-    ) -> Result<MergedWeights> {
+    ) -> Result<AdapterWeights> {
         let base = self.runner.planned.clone();
         let mut replaced: SortedMap<WeightId, Vec<RowUpdate>> = SortedMap::new();
         let mut taken = vec![false; updates.len()];
@@ -99,8 +91,7 @@ impl Model {
             nodes.any(|node| matches!(node.op, Op::Embed(_)) && node.op.weights().contains(id))
         };
         if count != updates.len() || replaced.keys().any(is_embedding) {
-            let option = format!("{} updates of which {count} name a matmul", updates.len());
-            return Err(self.refuse_adapter(&option));
+            return Err(self.refuse_updates(updates.len(), count));
         }
         let mut planned = (*base).clone();
         let mut plans = WeightPlans::new();
@@ -113,7 +104,7 @@ impl Model {
             planned.weights.insert(*id, plan.clone());
             plans.insert(*id, plan);
         }
-        Ok(MergedWeights {
+        Ok(AdapterWeights {
             planned,
             plans,
             buffers,
@@ -150,11 +141,7 @@ impl Model {
         updates: &[RowUpdate],
         buffers: &mut Buffers,
     ) -> Result<()> {
-        for (index, run) in plan.shards.iter().enumerate() {
-            let [bytes, _] = plan.layout.plane_bytes(run.len(), plan.cols);
-            let buffer = self.gpu.buffer("weights", bytes, BufferUsage::Storage)?;
-            buffers.insert(Slot::WeightQ(id, index), buffer);
-        }
+        allocate(&self.gpu, id, plan, buffers)?;
         // Whole words of scales, which four rows may share.
         let slab = (SLAB_BYTES / 4 / own.cols).max(1).next_multiple_of(4);
         for (shard, run) in own.shards.iter().enumerate() {
@@ -170,7 +157,14 @@ impl Model {
                         packed.set_dense(index, col, *value);
                     }
                 }
-                self.write_rows(id, plan, run.start + first, &packed, buffers);
+                WeightRegion {
+                    gpu: &self.gpu,
+                    buffers,
+                    plan,
+                    weight: id,
+                    row: run.start + first,
+                }
+                .write_planes(&packed)?;
             }
         }
         Ok(())
@@ -197,30 +191,6 @@ impl Model {
             *plane = bytemuck::pod_collect_to_vec(&bytes);
         }
         Ok(packed)
-    }
-
-    /// Writes rows without scales from row `first` on.
-    fn write_rows(
-        &self,
-        id: WeightId,
-        plan: &WeightPlan,
-        first: usize,
-        packed: &PackedMatrix,
-        buffers: &Buffers,
-    ) {
-        let words = plan.layout.row_words(plan.cols);
-        for (index, run) in plan.shards.iter().enumerate() {
-            let rows = first.max(run.start)..(first + packed.rows).min(run.end);
-            if let Some(buffer) = buffers.get(&Slot::WeightQ(id, index))
-                && !rows.is_empty()
-            {
-                let data = &packed.planes[0][(rows.start - first) * words..];
-                let data = &data[..rows.len() * words];
-                let at = (rows.start - run.start) * words * 4;
-                self.gpu
-                    .write(buffer, at as u64, bytemuck::cast_slice(data));
-            }
-        }
     }
 }
 

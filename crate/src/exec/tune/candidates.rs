@@ -206,7 +206,7 @@ impl TuningTarget {
                 let (left, launches) =
                     product.prefill(caps, BENCH_PROMPT_ROWS as usize, state, parts, None);
                 bytes[5] = left.max(16);
-                (launches.into(), bytes)
+                (launches, bytes)
             }
             Self::DecodeAttention => {
                 let attention = AttentionKernel {

@@ -47,6 +47,7 @@ pub(super) fn caps_of(adapter: &wgpu::Adapter, options: &DeviceOptions) -> Caps 
         webkit: false,
         ios: false,
         software: info.device_type == wgpu::DeviceType::Cpu,
+        gpu_kernels: options.gpu_kernels,
         agent: String::new(),
         tuned: options.tuning_table(),
         force: options.variant_override,

@@ -24,11 +24,13 @@ impl GemmTiling {
     pub fn packed<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
         let known = if rows <= Self::SHORT_ROWS { 32 } else { 64 };
         Self {
+            kernel: Kernel::GemmPacked,
             bm: caps.constant_or_forced(Kernel::GemmPacked, "BM", known),
             bn: Self::PACKED_COLS,
             unroll: 16,
             target: caps.target_workgroups(),
             max_per_tile: (m.weight.cols / 256).clamp(1, 16),
+            lanes: 0,
         }
     }
 }

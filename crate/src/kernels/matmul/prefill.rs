@@ -37,18 +37,18 @@ impl<B: Clone> Matmul<B> {
         state: B,
         parts: B,
         quantized: Option<(B, QuantizedRows)>,
-    ) -> (u64, [Launch<B>; 2]) {
+    ) -> (u64, Vec<Launch<B>>) {
         if let Some(choice) = MatrixTiling::of(caps, self, rows) {
             return (
                 self.partials_bytes(rows as u32, choice),
-                self.gemm_subgroup_matrix(state, parts, choice),
+                self.gemm_subgroup_matrix(state, parts, choice).into(),
             );
         }
         if let Some(quantized) = quantized {
             let choice = GemmTiling::packed(caps, self, rows);
             return (
                 self.parts_bytes(rows as u32, choice),
-                self.gemm_packed(state, quantized, parts, choice),
+                self.gemm_packed(state, quantized, parts, choice).into(),
             );
         }
         let choice = GemmTiling::of(caps, self, rows);

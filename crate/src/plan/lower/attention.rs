@@ -128,15 +128,10 @@ impl Lowering<'_> {
                 Some((k, v)) => kernel.rope_kv(q, k, v, &Slot::RopedQueries),
                 None => vec![kernel.rope_queries(q, &Slot::RopedQueries)],
             });
-            // The kernel for few rows also serves many.
-            let few = !many
-                || (self.options.caps.prefers_fast_compile()
-                    && kernel.is_single_pass()
-                    && kernel.ends.is_none());
-            self.launches.extend(if few {
-                kernel.decode_rows(Slot::RopedQueries, Slot::AttentionPartials, out)
-            } else {
+            self.launches.extend(if many {
                 vec![kernel.prefill(self.options.caps, Slot::RopedQueries, out)]
+            } else {
+                kernel.decode_rows(Slot::RopedQueries, Slot::AttentionPartials, out)
             });
         }
         Ok(())

@@ -7,9 +7,6 @@ use crate::kernels::kv_splits::KvSplits;
 use crate::kernels::matmul::{Matmul, NormPrologue, QuantizeInputs, QuantizedRows, View};
 use crate::{Error, Result};
 
-/// Elements of a matrix that is large for a software device.
-const LARGE_MATRIX: u32 = 1 << 17;
-
 impl Lower for Linear {
     fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
         let name = &node.name;
@@ -20,11 +17,6 @@ impl Lower for Linear {
             check_split(self, lowering, name)?;
         }
         let many = !options.rows.uses_gemv() && !node.single;
-        // Large matrices soon repay the compilation of tiled kernels.
-        let large = shards
-            .iter()
-            .any(|(_, weight)| weight.rows * weight.cols >= LARGE_MATRIX);
-        let tiled = many && (large || !options.caps.prefers_fast_compile());
         let norm = self.prologue.norm();
         let norm = norm
             .map(|norm| norm_prologue(name, norm, many))
@@ -70,7 +62,7 @@ impl Lower for Linear {
             matmul.act = self.activation() as u32;
             matmul.scale = self.scale;
             matmul.softcap = self.softcap;
-            if quantize && (tiled || !matmul.quantizes_input(options.caps, rows)) {
+            if quantize && (many || !matmul.quantizes_input(options.caps, rows)) {
                 return Err(unsupported(name, "8-bit rounding fused into this matmul"));
             }
             if let Some((.., splits)) = splits.filter(|_| matmul.reduces_kv_splits(options.caps)) {
@@ -82,7 +74,7 @@ impl Lower for Linear {
                 };
                 matmul.kv_splits = Some(splits);
             }
-            if tiled {
+            if many {
                 let quantized = lowering.quantize_rows(&matmul, node, rows, state);
                 let (bytes, launches) = matmul.prefill(
                     options.caps,

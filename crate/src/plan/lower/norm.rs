@@ -2,7 +2,7 @@
 
 use super::{Lower, Lowering, NodeViews, PlanOptions, Slot};
 use crate::ir::{Norm, NormPerGroup, NormResidual, QuantizeActivations};
-use crate::kernels::norm;
+use crate::kernels::{Launch, norm};
 use crate::{Error, Result};
 
 /// Returns the parameters of a kernel for rows or groups.
@@ -27,17 +27,24 @@ fn check_columns(node: &NodeViews<'_>) -> Result<()> {
     )))
 }
 
+/// Adds a norm of rows or groups of `cols` columns.
+fn push(lowering: &mut Lowering<'_>, launch: Launch<Slot>, cols: u32) {
+    let launch = norm::for_device(launch, lowering.options.caps, cols);
+    lowering.launches.push(launch);
+}
+
 impl Lower for Norm {
     fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
         check_columns(node)?;
-        lowering.launches.push(norm::norm(
+        let launch = norm::norm(
             &node.name,
             &norm_params(self),
             node.x(),
             &node.out,
             node.cols,
             node.single,
-        ));
+        );
+        push(lowering, launch, node.cols);
         Ok(())
     }
 
@@ -48,7 +55,7 @@ impl Lower for Norm {
 
 impl Lower for NormPerGroup {
     fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
-        lowering.launches.push(norm::norm_per_group(
+        let launch = norm::norm_per_group(
             &node.name,
             &norm_params(&self.norm),
             node.cols / self.group as u32,
@@ -56,7 +63,8 @@ impl Lower for NormPerGroup {
             &node.out,
             node.cols,
             node.single,
-        ));
+        );
+        push(lowering, launch, self.group as u32);
         Ok(())
     }
 }
@@ -70,7 +78,7 @@ impl Lower for NormResidual {
             scale: self.scale,
             scale_buffer: self.scale_weight.map(Slot::Vector),
         };
-        lowering.launches.push(norm::norm_residual(
+        let launch = norm::norm_residual(
             &node.name,
             &norm_params(&self.norm),
             node.x(),
@@ -78,7 +86,8 @@ impl Lower for NormResidual {
             &node.out,
             node.cols,
             node.single,
-        ));
+        );
+        push(lowering, launch, node.cols);
         Ok(())
     }
 }
@@ -87,14 +96,15 @@ impl Lower for QuantizeActivations {
     fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
         check_columns(node)?;
         let norm = self.0.as_ref().map(norm_params);
-        lowering.launches.push(norm::quantized_norm(
+        let launch = norm::quantized_norm(
             &node.name,
             norm.as_ref(),
             node.x(),
             &node.out,
             node.cols,
             node.single,
-        ));
+        );
+        push(lowering, launch, node.cols);
         Ok(())
     }
 }

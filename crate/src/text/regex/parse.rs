@@ -2,13 +2,14 @@
 //! the rest by name.
 
 use super::class::{CharCategory, CharClass, ClassItem};
+use std::rc::Rc;
 
 const MAX_REPEAT: u32 = 1000;
 const MAX_GROUP_DEPTH: usize = 100;
 
 #[derive(Debug, Clone)]
 pub(super) enum RegexNode {
-    Class(CharClass),
+    Class(Rc<CharClass>),
     Concat(Vec<RegexNode>),
     Alternate(Vec<RegexNode>),
     Repeat {
@@ -166,7 +167,7 @@ impl RegexParser {
     fn atom(&mut self) -> Parsed<RegexNode> {
         match self.next()? {
             '(' => self.group(),
-            '[' => Ok(RegexNode::Class(self.class()?)),
+            '[' => Ok(RegexNode::Class(Rc::new(self.class()?))),
             '.' => Ok(self.single(ClassItem::Range('\n', '\n'), true)),
             '^' => Ok(RegexNode::Start),
             '$' => Ok(RegexNode::End),
@@ -180,11 +181,11 @@ impl RegexParser {
     }
 
     fn single(&self, item: ClassItem, negated: bool) -> RegexNode {
-        RegexNode::Class(CharClass {
+        RegexNode::Class(Rc::new(CharClass {
             items: vec![item],
             negated,
             ignore_case: self.ignore_case,
-        })
+        }))
     }
 
     fn group(&mut self) -> Parsed<RegexNode> {

@@ -51,6 +51,34 @@ fn tokenizers_give_the_ids_of_the_reference_library() {
     }
 }
 
+/// A page's memory and stack are not those of native programs.
+#[wasm_bindgen_test]
+fn hostile_templates_are_refused() {
+    let deep = format!("{{{{ {}true }}}}", "not ".repeat(100_000));
+    let groups = format!("{{{{ {}1{} }}}}", "(".repeat(10_000), ")".repeat(10_000));
+    for (name, source) in [
+        (
+            "doubled text",
+            "{% set n = namespace(t='x') %}{% for i in range(40) %}{% set n.t = n.t ~ n.t %}{% endfor %}{{ n.t }}",
+        ),
+        ("lines", "{{ ('\n' * 20000000).splitlines() | length }}"),
+        (
+            "nested pairs",
+            "{% set n = namespace(p=[]) %}{% for i in range(60) %}{% set n.p = [n.p, n.p] %}{% endfor %}{{ n.p }}",
+        ),
+        ("operators", deep.as_str()),
+        ("groups", groups.as_str()),
+    ] {
+        let rendered = ChatTemplate::new(source).and_then(|template| {
+            template.render(&ChatInput::default(), &SpecialTokens::default(), &[])
+        });
+        assert!(
+            matches!(rendered, Err(Error::ChatTemplate { .. })),
+            "{name}"
+        );
+    }
+}
+
 #[wasm_bindgen_test]
 fn templates_render_as_in_jinja() {
     let golden: Value =

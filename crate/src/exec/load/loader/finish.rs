@@ -2,19 +2,19 @@
 
 use super::super::plan_mismatch;
 use super::super::write::WeightRegion;
+use super::Loader;
 use super::load_unit::{LoadPath, LoadUnit, stored_rows};
-use super::{Loader, TranscodePipelines};
 use crate::Result;
-use crate::device::registry::{Shader, Variant};
+use crate::device::registry::Variant;
 use crate::exec::load_times::Stopwatch;
+use crate::exec::step::compile_variants;
 use crate::format::{self, Encoding, Float, PartBytes, PartRole, WeightLayout};
-use crate::gpu::{Backend, Buffer, BufferUsage, Command, DispatchDesc, Gpu};
+use crate::gpu::{Backend, Buffer, BufferUsage, Command, DispatchDesc};
 use crate::ir::WeightKind;
 use crate::kernels::Launch;
 use crate::kernels::transcode::{self, TranscodeTarget};
 use crate::plan::{Slot, WeightPlan};
 use crate::util::map::SortedSet;
-use futures_util::future::LocalBoxFuture;
 
 impl Loader<'_> {
     /// Transcodes a unit whose bytes are complete.
@@ -176,7 +176,8 @@ impl Loader<'_> {
                 self.pipelines.extend(compiling.await?);
             }
             if !self.pipelines.contains_key(&launch.variant) {
-                let compiled = compile_kernels(self.gpu, vec![launch.variant.clone()]).await?;
+                let wanted = [launch.variant.clone()].into_iter().collect();
+                let compiled = compile_variants(self.gpu, &wanted).await?;
                 self.pipelines.extend(compiled);
             }
             self.times.compiling_ms += lap.lap();
@@ -207,28 +208,7 @@ impl Loader<'_> {
             })
             .collect();
         if !wanted.is_empty() {
-            let wanted = wanted.into_iter().collect();
-            self.compiling = Some(compile_kernels(self.gpu, wanted));
+            self.compiling = Some(Box::pin(compile_variants(self.gpu, &wanted)));
         }
     }
-}
-
-/// Compiles transcoding kernels, from this call on.
-fn compile_kernels(
-    gpu: &Gpu,
-    variants: Vec<Variant>,
-) -> LocalBoxFuture<'static, Result<TranscodePipelines>> {
-    let shaders = variants
-        .iter()
-        .map(|variant| variant.shader(cfg!(target_arch = "wasm32")))
-        .collect::<Result<Vec<Shader>>>();
-    let begun = shaders.map(|shaders| {
-        let compiled = gpu.pipelines(&shaders);
-        (shaders, compiled)
-    });
-    Box::pin(async move {
-        let (shaders, compiled) = begun?;
-        let kernels = shaders.into_iter().zip(compiled.await?);
-        Ok(variants.into_iter().zip(kernels).collect())
-    })
 }
