@@ -171,7 +171,7 @@ test("mcp serves its tools to the SDK's client", options, async () => {
     assert.match(found.content[0].text, /^\[bees\]\nBees live/);
     const refused = await call("generate", { prompt: 5 });
     assert.deepEqual([refused.isError, refused.content[0].text], [true, "generate: 'prompt' must be a string."]);
-    await assert.rejects(call("fly", {}), /there is no tool 'fly'/);
+    await assert.rejects(call("fly", {}), /unknown tool 'fly'\. Use one of: generate/);
   } finally {
     await client.close();
   }

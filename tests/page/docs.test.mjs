@@ -56,12 +56,15 @@ test("every link and anchor of the documents leads somewhere", async () => {
   assert.ok(count > 100, `only ${count} links were found`);
 });
 
-test("the site's menu lists every page", async () => {
+test("the site's menu lists every page, and each has a description for search engines", async () => {
   const config = await text("www/docs/.vitepress/config.mts");
   const listed = new Set([...config.matchAll(/link: "\/([\w-]*)"/g)].map(([, name]) => name || "index"));
   const pages = (await inFolder("www/docs")).map((file) => relative("www/docs", file).slice(0, -3));
   assert.deepEqual(pages.filter((page) => !listed.has(page)), []);
   assert.deepEqual([...listed].filter((page) => !pages.includes(page)), []);
+  const [, descriptions] = /DESCRIPTIONS.*?\{([\s\S]*?)^\};/m.exec(config);
+  const described = [...descriptions.matchAll(/^  "?([\w-]+)"?: ".{50,160}",$/gm)].map(([, page]) => page);
+  assert.deepEqual(described, pages.toSorted());
 });
 
 /** The fields of an interface or type in docs/api.txt, with those that it inherits. */

@@ -45,7 +45,7 @@ test("loading reports progress and describes the model", async () => {
 test("without Worker the model runs on this thread, with a warning", async () => {
   const model = await jerboa.loadModel("org/name");
   assert.equal(model.info.worker, false);
-  assert.match(model.info.warnings[0], /page's main thread.*Worker is not available/);
+  assert.match(model.info.warnings[0], /page's main thread.*Web Workers are not available/);
 });
 
 test("selected files retain their path inside the folder", async () => {
@@ -689,6 +689,8 @@ test("of several models the first that is available and fits is loaded, with the
   const limited = await jerboa.loadModel(["a/large", "b/large"], { worker: false, maxMemory: 1e6 }).catch((error) => error);
   refusal("out_of_memory", /^a\/large was skipped: It needs 9 GB; about 1 MB is available\. b\/large was skipped: It needs 9 GB; about 1 MB is available\.$/)(limited);
   assert.deepEqual(limited.cause.errors.map(({ code }) => code), ["out_of_memory", "out_of_memory"]);
+  const secret = await jerboa.loadModel(["http://user:p4ss@host.test/large", "b/large"], { worker: false, maxMemory: 1e6 }).catch((error) => error);
+  refusal("out_of_memory", /^http:\/\/host\.test\/large was skipped: .* b\/large was skipped: /)(secret);
   await assert.rejects(jerboa.loadModel(["a/large"], { worker: false, maxMemory: 1e6 }), refusal("out_of_memory", /9 GB/));
   assert.equal((await jerboa.loadModel("a/large", { worker: false, maxMemory: 1e6 })).info.model, "a/large", "a single model is the caller's choice");
 });
@@ -746,12 +748,14 @@ test("the official client works over createFetch unchanged", async () => {
   assert.deepEqual(data.map(({ embedding }) => [...embedding]), [[3, 1, 0], [1, 1, 0]]);
 });
 
-test("a message that ends with another message has one period", () => {
+test("a message that ends with another message has one period, and one that ends with an address has none", () => {
   assert.equal(new jerboa.JerboaError("cache", "It cannot be used: Quota exceeded.. Wait... It runs.").message, "It cannot be used: Quota exceeded. Wait... It runs.");
+  assert.equal(new jerboa.JerboaError("cache", "It is full").message, "It is full.");
+  assert.equal(new jerboa.JerboaError("cache", "See https://x.test/a#b").message, "See https://x.test/a#b");
 });
 
 test("missing package files are named with their URL", async () => {
-  await assert.rejects(load("a/b", { wasmUrl: "http://x.test/missing.wasm" }), refusal("no_webgpu", /models run only in web pages/));
+  await assert.rejects(load("a/b", { wasmUrl: "http://x.test/missing.wasm" }), refusal("no_webgpu", /runs models only in web pages/));
   assert.deepEqual(fake.seen.input, { module_or_path: "http://x.test/missing.wasm" });
   await assert.rejects(load("a/b", { wasmUrl: 7 }), refusal("request", /'wasmUrl' must be a URL/));
   assert.throws(() => jerboa.configure({ wasm: "x" }), refusal("request", /'wasm'/));
@@ -808,7 +812,7 @@ test("embeddings, similarity, ranking", async () => {
   for (const input of [[1, "a"], [[1], "a"], [1.5], [[]], { a: 1 }]) await assert.rejects(model.embeddings.create({ input }), refusal("request", /must be a string(, token ids)?,? or an array of/));
   const base64 = await model.embeddings.create({ input: "a", encoding_format: "base64" });
   assert.deepEqual([...new Float32Array(Uint8Array.from(atob(base64.data[0].embedding), (c) => c.charCodeAt(0)).buffer)], [1, 1, 0]);
-  await assert.rejects(model.embed("a", { task: "query", prompt: "q: " }), refusal("request", /'task' and 'prompt' exclude each other/));
+  await assert.rejects(model.embed("a", { task: "query", prompt: "q: " }), refusal("request", /'task' and 'prompt' cannot be combined/));
   await assert.rejects(model.generate("x"), refusal("request", /org\/embed cannot generate text: it is an embedding model, call model\.embed instead\./));
   assert.equal(jerboa.similarity([1, 0], [0, 1]), 0);
   assert.deepEqual(jerboa.similarity([3, 4], [[3, 4], [-3, -4]]), [1, -1]);

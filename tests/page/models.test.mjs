@@ -58,7 +58,7 @@ test("a search lists quantized models first, with size, licence and whether they
   assert.deepEqual(await results.locator(".choice-name").allInnerTexts(), ["gg/llama-gguf", "mlx/llama-4bit", "big/llama-70b", "org/llama-full"]);
   const result = (name) => results.getByRole("button", { name: new RegExp(`^${name}`) });
   // The device has room for 2 GB, which the page learns from a report.
-  await untilReads(result("big/llama-70b"), /Probably too large[^]*70B parameters · llama3 · asks you to accept its terms · 900 downloads a month[^]*140 GB/);
+  await untilReads(result("big/llama-70b"), /Probably too large[^]*70B parameters · llama3 · you must accept its terms first · 900 downloads a month[^]*140 GB/);
   await untilReads(result("org/llama-full"), /Fits this device[^]*100M parameters · mit · 500 downloads a month[^]*200 MB/);
   await untilReads(result("mlx/llama-4bit"), /Fits this device[^]*quantized · no licence given[^]*42 MB/);
   assert.equal(await dialog.getByRole("list", { name: "Suggestions" }).count(), 0);

@@ -201,5 +201,7 @@ test("WAV and FLAC of any rate are transcribed", options, async () => {
     assert.equal(text.trim().replaceAll(/\s+/g, " "), SAID, name);
   }
   await assert.rejects(whisper.transcribe(new Blob([Buffer.from("RIFF0000WAVEfmt garbage")])), { code: "request", message: /cannot be decoded/ });
+  // Silence of hours compresses to nothing: the length is checked before the file is decoded.
+  for (const hours of [{ blocks: [0], declared: 16_000 * 3600 * 50 }, { blocks: Array(3600).fill(0) }]) await assert.rejects(whisper.transcribe(new Blob([flac(hours)])), { code: "request", message: /hours long; the limit for this format is 4 hours/ });
   await whisper.unload();
 });

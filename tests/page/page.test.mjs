@@ -359,7 +359,7 @@ test("answers have a schema, tools of the page, and thoughts apart", options, as
     await dialog.getByRole("checkbox", { name: /call functions/, disabled: true }).waitFor();
     await dialog.getByRole("combobox", { name: "Thinking", disabled: true }).waitFor();
     await dialog.getByRole("spinbutton", { name: "Thinking limit in tokens", disabled: true }).waitFor();
-    await dialog.getByText("org/unknown calls no functions, or in an unknown format.").waitFor();
+    await dialog.getByText("org/unknown does not support functions, or calls them in an unknown format.").waitFor();
   });
   await send(page, "still answers");
   assert.deepEqual(problems, []);

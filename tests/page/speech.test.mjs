@@ -132,7 +132,7 @@ test("audio in every format, and invalid audio", options, async () => {
   assert.deepEqual(found.chunked, { text: "word1 word2" });
   assert.match(found.included, /^request: .*'include' must be left out \(.*verbose_json/);
   assert.deepEqual(found.streamed, [[2205, 22_050], [2205, 22_050]]);
-  assert.match(found.wordless, /^request: .*no text/);
+  assert.match(found.wordless, /^request: .*'input' is empty. Set it to the text to synthesize/);
   assert.match(found.deaf, /^request: .*cannot transcribe audio: it is a text-to-speech model, call model\.audio\.speech\.create instead/);
 });
 

@@ -145,7 +145,7 @@ test("images are turned upright, and their header is checked before decoding", o
   const said = {
     bomb: /^request: .*60000x60000 pixels, more than the 100 million/,
     cmyk: /^request: .*CMYK/,
-    damaged: /^request: The image could not be decoded; the file may be damaged/,
+    damaged: /^request: The image could not be decoded: .*The file may be damaged; save it again/,
     cut: /^request: .*breaks off/,
     empty: /^request: .*empty/,
     text: /^request: .*Use JPEG, PNG, WebP or GIF/,

@@ -28,6 +28,38 @@ function withIncludes(text: string, folder: string): string {
   });
 }
 
+/** What search engines show of each guide. */
+const DESCRIPTIONS: Record<string, string> = {
+  "add-a-model": "How a model family is added to Jerboa: one Rust file that turns config.json into a graph, and a test against transformers.",
+  "ai-sdk": "Jerboa as a provider of the AI SDK: text, objects, tools, embeddings, transcription and speech on the visitor's GPU.",
+  bundlers: "Jerboa with Vite, webpack, Next.js or a plain script tag, and what a Content-Security-Policy must allow.",
+  chat: "Streamed chat in a web page with OpenAI's request format: sampling, templates, sessions, reasoning and vision.",
+  cli: "npx jerboa: chat, embed, transcribe and serve an OpenAI-compatible API from a terminal.",
+  clients: "OpenAI's JavaScript client and other clients over models in the same page, without a server.",
+  devices: "What Jerboa needs of a browser and a GPU, how it adapts to them, and how much memory models take.",
+  embeddings: "Text and image embeddings, reranking, and a searchable memory that stays on the device.",
+  handlers: "An OpenAI-compatible API from local models in Hono, Next.js, Express and Fastify.",
+  index: "Run Hugging Face models in a web page on the visitor's GPU: install, load a model, stream an answer.",
+  internals: "What a model costs on a device, measured in the page: dispatches, kernels, memory and time.",
+  langchain: "LangChain's chat model and embeddings over models in the page: streaming, tools and structured output.",
+  layers: "Describe, train and run small neural networks on WebGPU: dense, convolution, recurrent and attention layers.",
+  models: "Load models from the Hugging Face Hub: formats, precision, progress, cache, storage and memory.",
+  node: "Jerboa in Node, Deno, Bun, Electron and browser extensions, with the same API as in a page.",
+  react: "React hooks for chat, completion, objects, embeddings, transcription and speech on the device.",
+  responses: "OpenAI's Responses API over a model in the page: items, streaming events, function calls and reasoning.",
+  router: "Route requests between models in the page and an OpenAI-compatible server, and observe them.",
+  server: "Serve models from your own server: files, CORS, ranges, caching and checksums.",
+  speech: "Speech to text and text to speech in a web page, from a file or the microphone.",
+  "structured-output": "Answers that match a JSON schema, a regular expression, a grammar or a list of choices.",
+  "svelte-vue": "A streamed answer in Svelte and in Vue, each in about twenty lines.",
+  tabs: "One engine for all tabs of an origin, in a shared worker, a service worker or a leading tab.",
+  text: "Text completion, tokens, log-probabilities and saved sessions, below the level of a chat.",
+  tools: "Functions that a model calls: formats, forced calls, parallel calls and loops.",
+  train: "Train a LoRA adapter for a model in the page, on the visitor's GPU, and use or save it.",
+  troubleshooting: "Jerboa's error codes, what each one means, and what to do.",
+  vision: "Images and video in a chat, and image embeddings, in a web page.",
+};
+
 /** The demo page's icon. */
 const icon = `data:image/svg+xml,${encodeURIComponent(readFileSync(new URL("../../public/favicon.svg", import.meta.url), "utf8"))}`;
 
@@ -35,8 +67,13 @@ export default defineConfig({
   title: "Jerboa",
   description: "Hugging Face models in a web page, on WebGPU.",
   base: process.env["JERBOA_DOCS_BASE"] ?? "/docs/",
+  transformPageData: ({ relativePath }) => ({ description: DESCRIPTIONS[relativePath.replace(/\.md$/, "")] ?? "" }),
   outDir: "../../dist/docs",
   cacheDir: "../../target/vitepress",
+  // Suspending transitions while the theme is applied recalculates the style of the whole page twice during hydration.
+  appearance: { disableTransition: false },
+  // VitePress links the stylesheet of its icon packs in every page, which blocks rendering; the site uses none, and it is empty.
+  transformHtml: (html) => html.replace(/\s*<link rel="preload stylesheet" href="[^"]*vp-icons\.css" as="style">/, ""),
   head: [["link", { rel: "icon", href: icon, type: "image/svg+xml" }]],
   markdown: {
     // Colors with a contrast of 4.5 on the blocks of code.

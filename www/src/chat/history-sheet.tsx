@@ -7,6 +7,7 @@ import { announce } from "../ui/announce";
 import { Dialog } from "../ui/dialog";
 import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
+import { save } from "../ui/save";
 import type { Conversation } from "./conversation";
 import { importConversations, open as opened, rename, saved, type SavedConversation, searchConversations } from "./history";
 import { locale } from "../language";
@@ -63,6 +64,18 @@ interface EntryProps extends Omit<Props, "open"> {
   line: string;
 }
 
+/** Shares a saved conversation. The code that writes its file is loaded on first use. */
+export async function share(id: string): Promise<void> {
+  const found = saved.peek().find((each) => each.id === id);
+  if (!found) return;
+  try {
+    const { shareConversation } = await import("./share");
+    if (await shareConversation(found)) announce(HISTORY.shared);
+  } catch {
+    announce(HISTORY.notShared);
+  }
+}
+
 function Entry({ entry: { id, name, turns, updated }, line, conversation, onClose }: EntryProps) {
   const remove = (): void => {
     conversation.remove(id);
@@ -88,6 +101,9 @@ function Entry({ entry: { id, name, turns, updated }, line, conversation, onClos
         >
           {HISTORY.open}
         </button>
+        <button type="button" class="icon-button" aria-label={HISTORY.share(name)} title={HISTORY.shareHint} onClick={() => void share(id)}>
+          <Icon name="share" />
+        </button>
         <button type="button" class="icon-button" aria-label={HISTORY.remove(name)} onClick={remove}>
           <Icon name="trash" />
         </button>
@@ -99,9 +115,7 @@ function Entry({ entry: { id, name, turns, updated }, line, conversation, onClos
 function Transfer() {
   const problem = useSignal("");
   const download = (): void => {
-    const url = URL.createObjectURL(new Blob([JSON.stringify(saved.value, null, 2)], { type: "application/json" }));
-    Object.assign(document.createElement("a"), { href: url, download: "jerboa-conversations.json" }).click();
-    URL.revokeObjectURL(url);
+    save("jerboa-conversations.json", new Blob([JSON.stringify(saved.value, null, 2)], { type: "application/json" }));
     announce(HISTORY.exported);
   };
   const upload = async ({ currentTarget: input }: TargetedEvent<HTMLInputElement>): Promise<void> => {

@@ -8,15 +8,24 @@ import DOMPurify from "dompurify";
 import { Marked, type TokenizerAndRendererExtension, type Tokens } from "marked";
 import { ANSWERS } from "../strings";
 
+/** Loads of modules that have not ended. */
+const loading = new Set<Promise<unknown>>();
+
 /** A module that is loaded with its first use. Texts that read it render again once it is there. */
 function onFirstUse<T>(load: () => Promise<T>): () => T | undefined {
   const loaded = signal<T | undefined>(undefined);
   let asked: Promise<unknown> | undefined;
   return () => {
-    asked ??= load().then(
-      (module) => (loaded.value = module),
-      () => (asked = undefined),
-    );
+    if (!asked) {
+      const done: Promise<unknown> = load()
+        .then(
+          (module) => (loaded.value = module),
+          () => (asked = undefined),
+        )
+        .finally(() => loading.delete(done));
+      asked = done;
+      loading.add(done);
+    }
     return loaded.value;
   };
 }
@@ -107,6 +116,14 @@ export function markdown(text: string): string {
   }) as HTMLElement;
   for (const pre of body.querySelectorAll("pre")) pre.replaceWith(framed(pre));
   return body.innerHTML;
+}
+
+/** Renders a text once the modules for its code and formulas are loaded, or could not be. */
+export async function settledMarkdown(text: string): Promise<string> {
+  const html = markdown(text);
+  if (loading.size === 0) return html;
+  await Promise.all(loading);
+  return markdown(text);
 }
 
 /** A code block with its language and a button that copies it; see {@link copyCode}. */

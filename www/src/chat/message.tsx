@@ -10,7 +10,7 @@ import { canRead, readAloud, reading, stopReading } from "../speech/read-aloud";
 import { ANSWERS, COMPOSER, LOAD, MESSAGE } from "../strings";
 import { Notice } from "../ui/notice";
 import { FileChip } from "./attachments";
-import { prose } from "./prose";
+import { asCode, prose } from "./prose";
 import { splitThinking } from "./thinking";
 import type { Stats, Turn } from "./thread";
 import { locale } from "../language";
@@ -244,18 +244,6 @@ async function copyCode({ target }: TargetedMouseEvent<HTMLElement>): Promise<vo
   if (!button || !code || !(await copyText(code.replace(/\n$/, "")))) return;
   button.textContent = ANSWERS.copied;
   setTimeout(() => (button.textContent = ANSWERS.copyCode), 1500);
-}
-
-/** An answer in JSON as a block of code, indented once it is complete. */
-function asCode(text: string): string {
-  if (!/^\s*\{/.test(text)) return text;
-  let shown = text.trim();
-  try {
-    shown = JSON.stringify(JSON.parse(shown), null, 2);
-  } catch {
-    // Not complete yet.
-  }
-  return `\`\`\`json\n${shown}\n\`\`\``;
 }
 
 const reasonOf = (reason: Stats["reason"]): string => (reason === "abort" ? MESSAGE.stopped : reason === "length" ? MESSAGE.limit : "");

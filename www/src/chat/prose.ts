@@ -28,3 +28,15 @@ function plain(text: string): string {
   p.textContent = text;
   return p.outerHTML;
 }
+
+/** An answer in JSON as a block of code, indented once it is complete. */
+export function asCode(text: string): string {
+  if (!/^\s*\{/.test(text)) return text;
+  let shown = text.trim();
+  try {
+    shown = JSON.stringify(JSON.parse(shown), null, 2);
+  } catch {
+    // Not complete yet.
+  }
+  return `\`\`\`json\n${shown}\n\`\`\``;
+}

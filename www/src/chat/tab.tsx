@@ -19,7 +19,8 @@ import { Composer } from "./composer";
 import { ContextMeter } from "./context-meter";
 import { Conversation } from "./conversation";
 import { settled } from "./prose";
-import { HistorySheet } from "./history-sheet";
+import { open as opened } from "./history";
+import { HistorySheet, share } from "./history-sheet";
 import { Message } from "./message";
 import { SettingsSheet } from "./settings";
 import { chatSlot } from "./slot";
@@ -59,7 +60,12 @@ export function ChatTab() {
         {model && chatAdapter.value?.model === model && <AdapterButton />}
         {conversation.turns.value.length > 0 && (
           <>
-            <CopyButton label={TOOLBAR.copy} text={() => conversation.asText()} />
+            <span class="roomy">
+              <CopyButton label={TOOLBAR.copy} text={() => conversation.asText()} />
+              <button type="button" class="icon-button" aria-label={TOOLBAR.share} title={HISTORY.shareHint} disabled={conversation.busy.value} onClick={() => void share(opened.peek())}>
+                <Icon name="share" />
+              </button>
+            </span>
             <button
               type="button"
               class="icon-button"
@@ -122,7 +128,7 @@ function AdapterButton() {
     refocus(".composer textarea");
   };
   return (
-    <button type="button" class="quiet-button" aria-label={`LoRA: ${TRAIN.end}`} title={TRAIN.end} onClick={end}>
+    <button type="button" class="quiet-button adapter-button" aria-label={`LoRA: ${TRAIN.end}`} title={TRAIN.end} onClick={end}>
       LoRA
       <Icon name="close" />
     </button>

@@ -71,8 +71,8 @@ export const SAMPLE_RECORDING = new URL("audio/inaugural-address.mp3", document.
 export const ASR_SUGGESTIONS: readonly Suggestion[] = [
   { id: "UsefulSensors/moonshine-tiny", name: "Moonshine tiny", parameters: "27M", bytes: 108e6, memory: 0.2e9, bits: 16, licence: "MIT", note: "The quickest, English" },
   { id: "UsefulSensors/moonshine-base", name: "Moonshine base", parameters: "62M", bytes: 247e6, memory: 0.4e9, bits: 16, licence: "MIT", note: "Quick and good, English" },
-  { id: "openai/whisper-base", name: "Whisper base", parameters: "73M", bytes: 290e6, memory: 0.5e9, bits: 16, licence: "Apache 2.0", note: "99 languages, with times" },
-  { id: "openai/whisper-small", name: "Whisper small", parameters: "242M", bytes: 967e6, memory: 1.2e9, bits: 16, licence: "Apache 2.0", note: "The same, better" },
+  { id: "openai/whisper-base", name: "Whisper base", parameters: "73M", bytes: 290e6, memory: 0.5e9, bits: 16, licence: "Apache 2.0", note: "99 languages, with timestamps" },
+  { id: "openai/whisper-small", name: "Whisper small", parameters: "242M", bytes: 967e6, memory: 1.2e9, bits: 16, licence: "Apache 2.0", note: "99 languages, more accurate" },
   { id: "openai/whisper-large-v3-turbo", name: "Whisper large v3 turbo", parameters: "809M", bytes: 1618e6, memory: 1.9e9, bits: 16, licence: "MIT", note: "Best quality, for GPUs with 4 GB or more" },
 ];
 

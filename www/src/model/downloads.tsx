@@ -11,7 +11,7 @@ import { Icon } from "../ui/icon";
 import { advancedOptions } from "./advanced";
 import { refreshCached } from "./cached";
 import { dequeue, keyOf, queue, type QueuedModel } from "./queued-models";
-import { Bar, numbersOf, phaseOf } from "./status";
+import { Bar, summaryOf } from "./status";
 
 /** A model that is downloading or has failed. */
 interface DownloadState {
@@ -169,7 +169,7 @@ function Status({ model, state }: { model: QueuedModel; state: DownloadState | u
   return (
     <div class="download-state">
       <Bar progress={state.progress} />
-      <p class="hint">{[phaseOf(state.progress), numbersOf(state.progress).trim()].filter(Boolean).join(" · ")}</p>
+      <p class="hint">{summaryOf(state.progress)}</p>
     </div>
   );
 }

@@ -14,7 +14,7 @@ interface Props {
 }
 
 /** The label of a load's phase. */
-export function phaseOf(progress: LoadProgress | undefined): string {
+function phaseOf(progress: LoadProgress | undefined): string {
   if (!progress) return LOAD.starting;
   if (progress.phase === "weights") return progress.fromCache ? LOAD.cache : LOAD.download;
   return LOAD[progress.phase];
@@ -46,7 +46,7 @@ export function PendingStrip({ slot, pending, choose }: Props) {
     <section class="strip" aria-label={LOAD.loading}>
       <div class="row">
         <p class="grow strip-text">
-          <strong>{pending.wanted.label}</strong> <span class="muted">{[phaseOf(pending.progress), numbersOf(pending.progress).trim()].filter(Boolean).join(" · ")}</span>
+          <strong>{pending.wanted.label}</strong> <span class="muted">{summaryOf(pending.progress)}</span>
         </p>
         <button type="button" class="quiet-button" onClick={() => slot.cancel()}>
           {LOAD.cancel}
@@ -56,6 +56,9 @@ export function PendingStrip({ slot, pending, choose }: Props) {
     </section>
   );
 }
+
+/** The phase of a load and its numbers, in one line. */
+export const summaryOf = (progress: LoadProgress | undefined): string => [phaseOf(progress), numbersOf(progress).trim()].filter(Boolean).join(" · ");
 
 export function Bar({ progress }: { progress: LoadProgress | undefined }) {
   const share = Math.max(0, Math.min(1, progress?.progress ?? 0));
@@ -67,7 +70,7 @@ export function Bar({ progress }: { progress: LoadProgress | undefined }) {
 }
 
 /** What of a load is done, its speed and the time left. */
-export function numbersOf(progress: LoadProgress | undefined): string {
+function numbersOf(progress: LoadProgress | undefined): string {
   const nothing = "\u00a0";
   if (!progress || progress.total === 0) return nothing;
   const { phase, loaded, total, bytesPerSecond, secondsLeft, fromCache } = progress;

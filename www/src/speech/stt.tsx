@@ -10,6 +10,7 @@ import { HUB, LOAD, STT, UI } from "../strings";
 import { CopyButton } from "../ui/copy";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
+import { save } from "../ui/save";
 import { TranscriptionState, clock } from "./transcription";
 import { sttSlot } from "./slots";
 import { Stage } from "./stage";
@@ -193,12 +194,4 @@ function Said() {
       </ol>
     </section>
   );
-}
-
-/** Offers a file for download. */
-export function save(name: string, blob: Blob): void {
-  const url = URL.createObjectURL(blob);
-  const link = Object.assign(document.createElement("a"), { href: url, download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }

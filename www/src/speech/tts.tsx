@@ -11,7 +11,7 @@ import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import { codec, ttsSlot } from "./slots";
 import { Stage } from "./stage";
-import { save } from "./stt";
+import { save } from "../ui/save";
 import { peaks, SynthesisState } from "./synthesis";
 import { locale } from "../language";
 

@@ -15,6 +15,7 @@ const PATHS = {
   close: "M6 6l12 12M18 6 6 18",
   down: "m6 9.5 6 6 6-6",
   download: "M12 4v10M7.5 10l4.5 4.5 4.5-4.5M5 19h14",
+  share: "M12 15V4M8 7.5l4-4 4 4M6 11v9h12v-9",
   left: "m14.5 6-6 6 6 6",
   right: "m9.5 6 6 6-6 6",
   more: "M5 12h9M11 8.5l3.5 3.5L11 15.5M18.5 6v12",
