@@ -35,7 +35,7 @@ pub fn to_lark(text: &str) -> Result<String, String> {
         parser.skip_space(true);
     }
     if !has_root {
-        return Err("it has no rule 'root'".to_owned());
+        return Err("it has no rule 'root'. Add the start rule: root ::= …".to_owned());
     }
     Ok(out)
 }

@@ -83,7 +83,9 @@ impl Constraint<'_> {
             Constraint::JsonSchema(schema) => {
                 schema::check_size(schema).map_err(invalid)?;
                 if schema == &Value::Bool(false) {
-                    return Err(invalid("nothing matches the schema 'false'".to_owned()));
+                    return Err(invalid(
+                        "no value matches the schema 'false'. Use another schema.".to_owned(),
+                    ));
                 }
                 TopLevelGrammar::from_json_schema(schema::prepare(schema, true))
             }
@@ -96,7 +98,11 @@ impl Constraint<'_> {
             Constraint::Gbnf(text) => {
                 TopLevelGrammar::from_lark(gbnf::to_lark(text).map_err(invalid)?)
             }
-            Constraint::Choice([]) => return Err(invalid("the list is empty".to_owned())),
+            Constraint::Choice([]) => {
+                return Err(invalid(
+                    "the list is empty. Add at least one string.".to_owned(),
+                ));
+            }
             Constraint::Choice(strings) if strings.len() > MAX_CHOICES => {
                 return Err(invalid(format!(
                     "it has {} strings; at most {MAX_CHOICES} are supported",
@@ -201,7 +207,7 @@ impl Vocabulary {
             .filter(|&id| (id as usize) < size)
             .collect();
         let &first = ends.first().ok_or(GrammarError::Vocabulary(
-            "it has no end-of-text token, so that structured output could not end",
+            "it has no end-of-text token, so structured output would never end",
         ))?;
         // The trie takes tokens that begin with this byte for special ones. No text contains it.
         for token in &mut tokens {
@@ -406,14 +412,14 @@ const MAX_REASON: usize = 300;
 /// The compiler's reason in one line, in words that help.
 fn reason(text: &str) -> String {
     if text.contains("NoExtensionBias") {
-        return "nothing matches it, or what matches never ends".to_owned();
+        return "no finite text matches it. Allow a text that ends.".to_owned();
     }
     if text.contains("coerce_one_of") {
         return "oneOf is supported only where its branches exclude each other. Use anyOf."
             .to_owned();
     }
     if text.contains("Current row has") {
-        return "it has too many alternatives at one place. Use fewer, or a regular expression."
+        return "it has too many alternatives at one position. Use fewer, or a regular expression."
             .to_owned();
     }
     let words: Vec<&str> = text.split_whitespace().collect();

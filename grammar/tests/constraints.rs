@@ -289,7 +289,7 @@ fn unenforceable_keywords_are_refused_with_a_reason() {
     let over = vec![String::new(); jerboa_grammar::MAX_CHOICES + 1];
     assert!(invalid(Constraint::Choice(&over)).contains("at most"));
     assert!(invalid(Constraint::Regex("(a")).contains("unclosed group"));
-    assert!(invalid(Constraint::Regex(r"[^\s\S]")).contains("nothing matches"));
+    assert!(invalid(Constraint::Regex(r"[^\s\S]")).contains("no finite text matches"));
     invalid(Constraint::Lark("start: missing"));
     invalid(Constraint::Choice(&[]));
     assert!(Vocabulary::new(tokens(), &[9_999]).is_err());

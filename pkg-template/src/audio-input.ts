@@ -42,13 +42,12 @@ async function samplesNow(where: string, input: unknown, sampleRate: number | un
   else if (given instanceof ArrayBuffer) bytes = given.slice(0);
   else if (ArrayBuffer.isView(given)) bytes = new Uint8Array(given.buffer, given.byteOffset, given.byteLength).slice().buffer;
   else throw invalidRequest(`${where}: the audio must be a File, Blob, ArrayBuffer, AudioBuffer or Float32Array, not ${describe(input)}.`);
-  if (bytes.byteLength === 0) throw invalidRequest(`${where}: the file is empty.`);
+  if (bytes.byteLength === 0) throw invalidRequest(`${where}: the file is empty (0 bytes). Select a file with audio.`);
   const host = platform();
-  if (host) return decodeOn(host, where, bytes, signal);
-  if (typeof OfflineAudioContext === "undefined") throw noAudio(where);
+  if (!host && typeof OfflineAudioContext === "undefined") throw noAudio(where);
   const decode = (file: ArrayBuffer): Promise<Float32Array> => {
     if (signal?.aborted) throw aborted(where);
-    return decodeAudio(where, file);
+    return host ? decodeOn(host, where, file) : decodeAudio(where, file);
   };
   if (bytes.byteLength < SHORT_FILE_BYTES && !mayHoldHours(new DataView(bytes))) return decode(bytes);
   const { decodeInWindows } = await withTimeout(ASSET_TIMEOUT_MS, "the server of audio-windows.js", import("./audio-windows.js")).catch((thrown) => {
@@ -58,10 +57,9 @@ async function samplesNow(where: string, input: unknown, sampleRate: number | un
 }
 
 /** Decodes a file outside a browser. */
-async function decodeOn(host: Platform, where: string, bytes: ArrayBuffer, signal: AbortSignal | undefined): Promise<Float32Array> {
+async function decodeOn(host: Platform, where: string, bytes: ArrayBuffer): Promise<Float32Array> {
   try {
     const { channels, sampleRate } = await host.decodeAudio(bytes);
-    if (signal?.aborted) throw aborted(where);
     return await resample(where, meanOf(channels), sampleRate);
   } catch (thrown) {
     if (thrown instanceof JerboaError) throw thrown;

@@ -36,18 +36,18 @@ export async function decodeInWindows(where: string, bytes: ArrayBuffer, decode:
   const pieces = flacPieces(bytes) ?? wavPieces(bytes) ?? framePieces(new Uint8Array(bytes));
   if (!pieces) {
     const seconds = await declaredSeconds(bytes);
-    if (seconds > MAX_WHOLE_AUDIO_SECONDS) throw tooLong(where, seconds, MAX_WHOLE_AUDIO_SECONDS, "Convert it to WAV, FLAC or MP3, which are decoded in pieces, or cut it");
+    if (seconds > MAX_WHOLE_AUDIO_SECONDS) throw tooLong(where, seconds, MAX_WHOLE_AUDIO_SECONDS, "Convert it to WAV, FLAC or MP3, which are decoded in chunks, or split it");
     return undefined;
   }
   const { rate, declared, windows } = pieces;
   const scaled = (samples: number): number => Math.round((samples * SAMPLE_RATE) / rate);
   const most = MAX_AUDIO_SECONDS * rate;
-  if (declared !== undefined && declared > most) throw tooLong(where, declared / rate, MAX_AUDIO_SECONDS, "Cut it");
+  if (declared !== undefined && declared > most) throw tooLong(where, declared / rate, MAX_AUDIO_SECONDS, "Split it");
   if (declared !== undefined && declared <= WINDOW_SECONDS * rate) return undefined;
   let out = allocated(where, scaled(declared ?? WINDOW_SECONDS * rate));
   let done = 0;
   for (const { file, samples, lead = 0 } of windows) {
-    if (done + samples > most) throw tooLong(where, (done + samples) / rate, MAX_AUDIO_SECONDS, "Cut it");
+    if (done + samples > most) throw tooLong(where, (done + samples) / rate, MAX_AUDIO_SECONDS, "Split it");
     const decoded = await decode(file);
     const end = scaled(done + samples);
     if (end > out.length) {
@@ -69,7 +69,7 @@ function allocated(where: string, length: number): Float32Array<ArrayBuffer> {
   try {
     return new Float32Array(length);
   } catch (thrown) {
-    throw new JerboaError("request", `${where}: this browser has no memory for ${Math.round(length / SAMPLE_RATE / 60)} minutes of audio. Cut it, and transcribe the parts one after another.`, { cause: thrown });
+    throw new JerboaError("request", `${where}: this browser has too little memory for ${Math.round(length / SAMPLE_RATE / 60)} minutes of audio. Split it, and transcribe the parts one after another.`, { cause: thrown });
   }
 }
 

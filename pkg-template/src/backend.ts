@@ -68,7 +68,7 @@ const stopped = (thrown: unknown): boolean => thrown instanceof JerboaError && t
 async function localBackend(wasm: string | undefined): Promise<Backend> {
   let module;
   try {
-    module = await withTimeout(ASSET_TIMEOUT_MS, "its server", import("./local.js"));
+    module = await withTimeout(ASSET_TIMEOUT_MS, "the server", import("./local.js"));
   } catch (thrown) {
     throw missingAsset("The engine's script", thrown);
   }
@@ -83,7 +83,7 @@ async function localBackend(wasm: string | undefined): Promise<Backend> {
 function workerBackend(url: string | undefined): RemoteBackend | string {
   const thread = platform()?.spawn();
   if (thread) return new RemoteBackend(thread.port, thread.end);
-  if (typeof Worker === "undefined") return "Worker is not available here";
+  if (typeof Worker === "undefined") return "Web Workers are not available here";
   try {
     // Bundlers match these exact expressions.
     return startWorker("jerboa", url, new URL("./worker.js", import.meta.url), () => new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa" }));

@@ -30,15 +30,15 @@ export interface ChatCompletionCreateParams extends ChatFields {
   tool_choice?: ToolChoice | null;
   /** Whether an answer may have several calls; true by default. */
   parallel_tool_calls?: boolean | null;
-  /** Number of answers, 1 by default. They run one after another, with seeds that count up from `seed`. */
+  /** Number of answers, 1 by default. They decode together, with the seeds `seed`, `seed + 1` and so on. */
   n?: number | null;
-  /** How much the model reasons. Refused where the chat template has no such variable, nor a switch. */
+  /** How much the model reasons. Rejected if the chat template can neither set nor switch reasoning. */
   reasoning_effort?: ReasoningEffort | null;
   /** Text that the answer probably repeats. At temperature 0 its tokens are drafted; the answer stays the same. */
   prediction?: { type: "content"; content: string | TextPart[] } | null;
-  /** Whether the model reasons before it answers. Refused where the chat template has no such switch. */
+  /** Whether the model reasons before it answers. Rejected if the chat template cannot switch reasoning. */
   enable_thinking?: boolean | null;
-  /** Tokens after which the model's reasoning is closed, and the answer begins; 0 for none. An extension of OpenAI's API. */
+  /** Maximum tokens of the reasoning; then it ends and the answer begins. 0 for no reasoning. An extension of OpenAI's API. */
   reasoning_budget?: number | null;
   /** Extra variables for the chat template, such as `{ enable_thinking: false }`. */
   chat_template_kwargs?: Record<string, unknown> | null;
@@ -59,7 +59,7 @@ export interface ChatCompletionCreateParams extends ChatFields {
   verbosity?: "low" | "medium" | "high" | null;
   /** Only `["text"]` is supported. */
   modalities?: ("text" | "audio")[] | null;
-  /** Refused, like `web_search_options`, `moderation`, `functions` and `function_call`; null or an empty list passes. */
+  /** Rejected unless null or an empty list, like `web_search_options`, `moderation`, `functions` and `function_call`. */
   audio?: object | null;
   web_search_options?: object | null;
   moderation?: object | null;

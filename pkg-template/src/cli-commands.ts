@@ -45,22 +45,22 @@ export interface Command {
 
 /** Flags of commands that load a model. */
 export const LOAD_FLAGS: CommandOption[] = [
-  { name: "weights", kind: "text", about: "auto, f32, f16, q8 or q4" },
+  { name: "weights", kind: "text", about: "weight format on the GPU: auto, f32, f16, q8 or q4" },
   { name: "kv", kind: "text", about: "format of the KV cache: auto, f32, f16, packed or int8" },
-  { name: "max-context", kind: "number", about: "tokens of prompt and answer together" },
+  { name: "max-context", kind: "number", about: "context length: maximum tokens of prompt and answer together" },
   { name: "max-memory", kind: "number", about: "GPU memory limit in bytes" },
-  { name: "revision", kind: "text", about: "branch, tag or commit" },
-  { name: "endpoint", kind: "text", about: "another Hub than huggingface.co" },
-  { name: "token", kind: "text", about: "access token; HF_TOKEN by default" },
-  { name: "tune", kind: "text", about: "auto or off: measuring of kernels" },
+  { name: "revision", kind: "text", about: "branch, tag or commit of the repository" },
+  { name: "endpoint", kind: "text", about: "URL of a Hub mirror; HF_ENDPOINT or https://huggingface.co by default" },
+  { name: "token", kind: "text", about: "access token for gated and private models; HF_TOKEN by default" },
+  { name: "tune", kind: "text", about: "autotuning of GPU kernels: auto or off" },
 ];
 
 const SAMPLING: CommandOption[] = [
-  { name: "max-tokens", short: "n", kind: "number", about: "maximum length of the answer" },
-  { name: "temperature", short: "t", kind: "number", about: "0 for the most likely tokens" },
-  { name: "top-p", kind: "number", about: "nucleus sampling" },
-  { name: "top-k", kind: "number", about: "number of candidates" },
-  { name: "seed", kind: "number", about: "for repeatable answers" },
+  { name: "max-tokens", short: "n", kind: "number", about: "maximum tokens of the answer" },
+  { name: "temperature", short: "t", kind: "number", about: "sampling temperature; 0 selects the most likely token" },
+  { name: "top-p", kind: "number", about: "nucleus sampling: cumulative probability, up to 1" },
+  { name: "top-k", kind: "number", about: "sample from the k most likely tokens" },
+  { name: "seed", kind: "number", about: "seed of the sampling: the same seed gives the same answer" },
 ];
 
 /** The values of flags under the names of the package's options. */
@@ -177,12 +177,19 @@ async function embed(call: Invocation): Promise<void> {
   });
 }
 
+/** The bytes of a file named on the command line. */
+async function audioFile(path: string): Promise<Uint8Array> {
+  return readFile(path).catch((thrown: Error) => {
+    throw invalidRequest(`transcribe: '${path}' cannot be read: ${thrown.message}. Check the path.`);
+  });
+}
+
 async function transcribe(call: Invocation): Promise<void> {
   const files = call.args.slice(1);
   await withModel(call, async (model) => {
     for (const file of files) {
       const { language, format } = call.values as { language?: string; format?: string };
-      const bytes = new File([new Uint8Array(await readFile(file))], basename(file));
+      const bytes = new File([new Uint8Array(await audioFile(file))], basename(file));
       if (format !== undefined && format !== "text" && format !== "json") {
         const transcription = await model.audio.transcriptions.create({ file: bytes, response_format: format as "srt", ...(language ? { language } : {}) }, { signal: call.signal });
         print(typeof transcription === "string" ? transcription.trimEnd() : JSON.stringify(transcription));
@@ -240,8 +247,8 @@ async function pull({ args, values, json, signal }: Invocation): Promise<void> {
 
 async function mcp(call: Invocation): Promise<void> {
   const { chat: chatModel, embed: embedModel, memory } = call.values as { chat?: string; embed?: string; memory?: string };
-  if (!chatModel && !embedModel) throw invalidRequest("mcp: 'chat' or 'embed' must be a model. Pass --chat MODEL, --embed MODEL or both.");
-  if (memory && !embedModel) throw invalidRequest("mcp: 'embed' must be a model for 'memory'. Pass --embed MODEL, the one that the memory was made with.");
+  if (!chatModel && !embedModel) throw invalidRequest("mcp: '--chat' or '--embed' must be set. Pass --chat MODEL, --embed MODEL or both.");
+  if (memory && !embedModel) throw invalidRequest("mcp: '--embed' must be set for '--memory'. Pass --embed MODEL with the model that created the memory.");
   const { serveMcp } = await import("./cli-mcp.js");
   const loaded: Model[] = [];
   const later = (source: string | undefined) => source && (async () => {
@@ -269,7 +276,7 @@ async function remove({ args, values, json }: Invocation): Promise<number | void
   const found = (await cachedModels()).filter((entry) => entry.model === name && (revision === undefined || entry.revision === revision));
   if (found.length === 0) {
     if (json) printJson({ removed: [] });
-    note(`The cache has no model '${name}'.`);
+    note(`The cache has no model '${name}'. 'jerboa list' lists its models.`);
     return 1;
   }
   for (const entry of found) await deleteModel(name, { ...(entry.revision ? { revision: entry.revision } : {}), ...(entry.endpoint ? { endpoint: entry.endpoint } : {}) });
@@ -313,31 +320,31 @@ export async function version(): Promise<string> {
 
 /** All commands. */
 export const COMMANDS: Command[] = [
-  { name: "chat", args: "MODEL", min: 1, max: 1, about: "talk to a model", loads: true, options: [SYSTEM, ...SAMPLING], run: chat },
+  { name: "chat", args: "MODEL", min: 1, max: 1, about: "chat with a model", loads: true, options: [SYSTEM, ...SAMPLING], run: chat },
   { name: "run", args: "MODEL [PROMPT]", min: 1, max: Infinity, about: "answer one prompt", loads: true, options: [SYSTEM, { name: "raw", kind: "boolean", about: "continue the text without a chat template" }, ...SAMPLING], run },
-  { name: "embed", args: "MODEL [TEXT..]", min: 1, max: Infinity, about: "print the vectors of texts, or of the lines of standard input", loads: true, options: [], run: embed },
+  { name: "embed", args: "MODEL [TEXT..]", min: 1, max: Infinity, about: "print the embedding of each TEXT, or of each line of standard input", loads: true, options: [], run: embed },
   { name: "transcribe", args: "MODEL FILE..", min: 2, max: Infinity, about: "transcribe audio files", loads: true, options: [{ name: "language", kind: "text", about: "language code; detected by default" }, { name: "format", kind: "text", about: "text, json, srt, vtt or verbose_json" }], run: transcribe },
-  { name: "speak", args: "MODEL [TEXT]", min: 1, max: Infinity, about: "write speech to a WAV file", loads: true, options: [{ name: "output", short: "o", kind: "file", about: "file name; speech.wav by default" }, { name: "codec", kind: "text", about: "the codec's model, if it is a repository of its own" }], run: speak },
+  { name: "speak", args: "MODEL [TEXT]", min: 1, max: Infinity, about: "write speech to a WAV file", loads: true, options: [{ name: "output", short: "o", kind: "file", about: "output file; speech.wav by default" }, { name: "codec", kind: "text", about: "codec model, if it is in a separate repository" }], run: speak },
   {
     name: "serve", args: "MODEL..", min: 1, max: Infinity, about: "serve OpenAI's API on 127.0.0.1", loads: true, run: serve,
     options: [
-      { name: "host", kind: "text", about: "address to listen at; 127.0.0.1 by default" },
-      { name: "port", short: "p", kind: "number", about: "8080 by default; 0 chooses a free one" },
-      { name: "api-key", kind: "text", about: "required of clients; JERBOA_API_KEY by default" },
-      { name: "origin", kind: "text", multiple: true, about: "origin of pages that may read answers, besides this machine's; '*' for all" },
+      { name: "host", kind: "text", about: "address to listen on; 127.0.0.1 by default" },
+      { name: "port", short: "p", kind: "number", about: "8080 by default; 0 selects a free port" },
+      { name: "api-key", kind: "text", about: "API key that clients must send; JERBOA_API_KEY by default" },
+      { name: "origin", kind: "text", multiple: true, about: "CORS origin to allow besides localhost; may be repeated; '*' allows all" },
     ],
   },
   {
     name: "mcp", args: "", min: 0, max: 0, about: "serve the Model Context Protocol on standard input and output", loads: true, run: mcp,
     options: [
-      { name: "chat", kind: "text", about: "model of the tool generate" },
-      { name: "embed", kind: "text", about: "model of the tools embed and search_memory" },
-      { name: "memory", kind: "file", about: "file of the memory that search_memory searches" },
+      { name: "chat", kind: "text", about: "text-generation model of the tool 'generate'" },
+      { name: "embed", kind: "text", about: "embedding model of the tools 'embed' and 'search_memory'" },
+      { name: "memory", kind: "file", about: "memory file that 'search_memory' searches" },
     ],
   },
   { name: "pull", args: "MODEL", min: 1, max: 1, about: "download a model; needs no GPU", loads: true, options: [], run: pull },
-  { name: "list", args: "", min: 0, max: 0, about: "list the models of the cache", options: [], run: list },
+  { name: "list", args: "", min: 0, max: 0, about: "list the models in the cache", options: [], run: list },
   { name: "rm", args: "MODEL", min: 1, max: 1, about: "remove a model from the cache", options: [{ name: "revision", kind: "text", about: "only this revision" }], run: remove },
-  { name: "info", args: "MODEL", min: 1, max: 1, about: "load a model and describe it", loads: true, options: [], run: info },
+  { name: "info", args: "MODEL", min: 1, max: 1, about: "load a model and print its properties", loads: true, options: [], run: info },
   { name: "doctor", args: "", min: 0, max: 0, about: "check the GPU", options: [], run: doctor },
 ];

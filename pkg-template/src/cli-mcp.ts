@@ -48,7 +48,7 @@ async function sdk(): Promise<Sdk> {
     const names = ["server/index.js", "server/stdio.js", "types.js"].map((name) => `${SDK}/${name}`);
     return Object.assign({}, ...(await Promise.all(names.map((name) => import(/* @vite-ignore */ name))))) as Sdk;
   } catch (thrown) {
-    throw new JerboaError("request", `mcp: the npm package '${SDK}' could not be loaded (${(thrown as Error).message.split("\n")[0]}). Run: npm install ${SDK}`, { cause: thrown });
+    throw new JerboaError("request", `mcp: the npm package '${SDK}' could not be loaded (${(thrown as Error).message.split("\n")[0]}). Run 'npm install ${SDK}'.`, { cause: thrown });
   }
 }
 
@@ -101,7 +101,7 @@ function toolsOf({ generate, embed, memory }: McpSources): McpTool[] {
   if (embed) {
     tools.push({
       name: "embed",
-      description: "Computes the embedding vectors of texts.",
+      description: "Computes an embedding vector for each text.",
       inputSchema: { type: "object", properties: { texts: { type: "array", items: { type: "string" }, minItems: 1 } }, required: ["texts"], additionalProperties: false },
       run: async ({ texts }) => {
         const vectors = (await (await embed()).embed(texts as string[])).map((vector) => Array.from(vector));
@@ -135,7 +135,7 @@ export async function serveMcp(sources: McpSources): Promise<void> {
   server.setRequestHandler(ListToolsRequestSchema, async () => ({ tools: tools.map(({ run: _, ...tool }) => tool) }));
   server.setRequestHandler(CallToolRequestSchema, async ({ params }, { signal }) => {
     const tool = tools.find(({ name }) => name === params.name);
-    if (!tool) throw invalidRequest(`there is no tool '${params.name}'. There are: ${tools.map(({ name }) => name).join(", ")}.`);
+    if (!tool) throw invalidRequest(`unknown tool '${params.name}'. Use one of: ${tools.map(({ name }) => name).join(", ")}.`);
     try {
       return await tool.run(params.arguments ?? {}, signal);
     } catch (thrown) {

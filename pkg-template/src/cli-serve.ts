@@ -1,14 +1,15 @@
 /** `jerboa serve`: OpenAI's HTTP API on this machine, over the package's `createFetch`. */
 
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { JerboaError } from "./errors.js";
 
-/** Who may use the server. */
+/** The address of the server, and which clients it accepts. */
 export interface ServeOptions {
   host: string;
   port: number;
-  /** Required as a bearer token if given. */
+  /** The bearer token that clients must send; none if not set. */
   apiKey?: string | undefined;
-  /** Origins of pages that may read answers, besides pages of this machine; `*` allows all. */
+  /** Origins that CORS allows besides localhost; `*` allows all. */
   origins: readonly string[];
 }
 
@@ -37,7 +38,7 @@ export async function startServer(handler: typeof fetch, options: ServeOptions):
     });
   });
   await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
+    server.once("error", (thrown) => reject(new JerboaError("request", `serve: the server cannot start: ${thrown.message}. Choose another --port or --host.`, { cause: thrown })));
     server.listen(options.port, options.host, resolve);
   });
   const address = server.address();
@@ -73,7 +74,7 @@ async function answer(request: IncomingMessage, response: ServerResponse, handle
 async function respond(request: IncomingMessage, handler: typeof fetch, { host, apiKey }: ServeOptions, signal: AbortSignal): Promise<Response> {
   // A page whose name was pointed at this machine has another host: DNS rebinding.
   const named = request.headers.host ?? "";
-  if (LOCAL.test(host) && !(URL.canParse(`http://${named}`) && LOCAL.test(new URL(`http://${named}`).hostname))) return errorResponse(403, "forbidden_host", `The host '${named}' is not this machine. Use http://127.0.0.1, or serve with --host.`);
+  if (LOCAL.test(host) && !(URL.canParse(`http://${named}`) && LOCAL.test(new URL(`http://${named}`).hostname))) return errorResponse(403, "forbidden_host", `The host '${named}' is not this machine. Use http://127.0.0.1, or start the server with --host.`);
   if (request.method === "OPTIONS") return new Response(null, { status: 204 });
   if (request.url === "/" || request.url === "/health") return Response.json({ status: "ok" });
   if (apiKey !== undefined && request.headers.authorization !== `Bearer ${apiKey}`) return errorResponse(401, "invalid_api_key", "The API key is missing or wrong. Send 'Authorization: Bearer KEY'.");

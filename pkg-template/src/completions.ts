@@ -13,7 +13,7 @@ import { wrongTask } from "./tasks.js";
 
 /** A request of `completions.create`. */
 export interface TextCompletionCreateParams extends CompletionFields {
-  /** A prompt as text or token ids, or several; several run one after another, one choice each. */
+  /** A prompt as text or token ids, or several, which decode together; one choice for each. */
   prompt: string | number[] | string[] | number[][] | null;
   /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
@@ -21,7 +21,7 @@ export interface TextCompletionCreateParams extends CompletionFields {
   stream_options?: StreamOptions | null;
   /** Number of alternatives in each token's log-probabilities, up to 20. */
   logprobs?: number | null;
-  /** Number of choices for each prompt, 1 by default. They run one after another, with seeds that count up from `seed`. */
+  /** Number of choices for each prompt, 1 by default. They decode together, with the seeds `seed`, `seed + 1` and so on. */
   n?: number | null;
   /** Generates this many answers for each prompt and returns the `n` of highest mean log-probability. */
   best_of?: number | null;
@@ -104,7 +104,7 @@ export class TextCompletions {
     const { signal, ...steps } = checked(WHERE, options, { signal: valid.signal, ...STEP_OPTIONS }) as GenerationRequestOptions;
     if (this.#backend.closed) throw unloaded();
     if (this.#info.task !== "generate") throw wrongTask(this.#info, "cannot generate text");
-    if (p.prompt === undefined) throw invalidRequest(`${WHERE}: 'prompt' is missing.`);
+    if (p.prompt === undefined) throw invalidRequest(`${WHERE}: 'prompt' is missing. Set it to a string, a list of token ids, or a list of prompts.`);
     const prompts = promptsOf(p.prompt);
     if (p.echo && prompts.some((prompt) => typeof prompt !== "string")) throw invalidRequest(`${WHERE}: 'echo' requires a text prompt, not token ids.`);
     const { n = 1, best_of: best = n } = p as { n?: number; best_of?: number };

@@ -17,7 +17,7 @@ export type EmbedInput = string | Exclude<ImageSource, string>;
 
 /** Options of `model.embed`. Defaults come from the model's own configuration. */
 export interface EmbedOptions extends EmbedFields {
-  /** Receives how many texts are done; images follow them. */
+  /** Receives the number of texts embedded so far; images are embedded after the texts. */
   onProgress?: (progress: { done: number; total: number }) => void;
   /** Cancels the call. */
   signal?: AbortSignal;
@@ -112,7 +112,7 @@ async function embedAll(backend: Backend, info: ModelInfo, inputs: (EmbedInput |
   const images = inputs.filter((each): each is Exclude<EmbedInput, string> => !plain(each));
   if (backend.closed) throw unloaded();
   if (info.task !== "embed") throw wrongTask(info, "cannot embed");
-  if (rest.task !== undefined && rest.prompt !== undefined) throw invalidRequest("embed: 'task' and 'prompt' exclude each other. Set one of them.");
+  if (rest.task !== undefined && rest.prompt !== undefined) throw invalidRequest("embed: 'task' and 'prompt' cannot be combined. Set one of them.");
   if (signal?.aborted) throw aborted("Embedding");
   const engineOptions = rest satisfies EngineEmbedOptions;
   const ofTexts = texts.length === 0 ? [] : await backend.call("embed", [texts, engineOptions], { signal, onEvent: onProgress });

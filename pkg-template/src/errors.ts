@@ -31,8 +31,10 @@ export class JerboaError extends Error {
   readonly code: JerboaErrorCode;
 
   constructor(code: JerboaErrorCode, message: string, options?: ErrorOptions) {
-    // Text from a browser or server may end with a period of its own; avoid two.
-    super(message.replace(/([^.])\.\.(?=\s|$)/g, "$1."), options);
+    // Text of the engine, a browser or a server may end with a period or not.
+    const text = message.replace(/([^.])\.\.(?=\s|$)/g, "$1.");
+    // Consoles take a period after an address for a part of it.
+    super(/^$|https?:\/\/\S+$/.test(text) ? text : sentence(text), options);
     this.code = code;
   }
 
@@ -73,7 +75,7 @@ export function missingAsset(what: string, reason: unknown): JerboaError {
 
 /** The error of an environment without WebGPU that is not a browser. */
 export function noBrowser(): JerboaError {
-  return new JerboaError("no_webgpu", "WebGPU is not available: from this entry models run only in web pages and their workers. In Node, import the package by its name, 'jerboa'.");
+  return new JerboaError("no_webgpu", "WebGPU is not available: this entry of the package runs models only in web pages and workers. In Node, import the package by its name, 'jerboa'.");
 }
 
 /** The error of an invalid request: contradictory options or unknown names. */
@@ -87,5 +89,5 @@ function internal(name: string, message: string): string {
 
 /** Ends a text with exactly one period. */
 function sentence(text: string): string {
-  return /[.!?]\s*$/.test(text) ? text.trimEnd() : `${text}.`;
+  return /[.!?…]\s*$/.test(text) ? text.trimEnd() : `${text}.`;
 }

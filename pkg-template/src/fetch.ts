@@ -157,7 +157,7 @@ async function rerank(model: Model, body: { query?: unknown; documents?: unknown
 async function storedResponse(registry: ModelRegistry, method: string, id: string, part: string | undefined): Promise<Response> {
   if (part === "/cancel") return failure(400, "request", "A response in a page cannot be cancelled by its id. Abort the request instead.");
   if (method !== "GET" && (method !== "DELETE" || part)) return failure(404, "not_found", `${method} of a stored response is not supported. Supported: GET, DELETE and GET /input_items.`);
-  let missing: unknown = new JerboaError("not_found", `The response '${id}' was not found.`);
+  let missing: unknown = new JerboaError("not_found", `The response '${id}' was not found. Send the whole conversation as 'input'.`);
   for (const { responses } of await registry.loaded()) {
     try {
       return Response.json(await (method === "DELETE" ? responses.delete(id) : part ? responses.inputItems(id) : responses.retrieve(id)));
@@ -172,7 +172,7 @@ async function bodyOf(request: Request): Promise<unknown> {
   try {
     return /^multipart/.test(request.headers.get("content-type") ?? "") ? fields(await request.formData()) : await request.json();
   } catch {
-    throw new JerboaError("request", "The request body is neither JSON nor form data.");
+    throw new JerboaError("request", "The request body is neither valid JSON nor form data. Send JSON, or multipart/form-data for audio.");
   }
 }
 

@@ -83,7 +83,7 @@ export class Host implements Backend {
     try {
       if (this.#closing.signal.aborted) throw unloaded();
       if (this.trap) throw this.trap;
-      if (!Object.hasOwn(METHODS, method)) throw invalidRequest(`unknown call '${method}'.`);
+      if (!Object.hasOwn(METHODS, method)) throw invalidRequest(`unknown call '${method}'. Serve all files of the package from the same version.`);
       if (signal.aborted) throw aborted(method);
       this.#ready ??= this.#start();
       await this.#ready;

@@ -95,7 +95,7 @@ async function encodeVideo(module: EngineModule, engine: Engine, frames: VideoIn
     rows?.free();
     throw thrown;
   }
-  if (!rows) throw invalidRequest("The video has no frames.");
+  if (!rows) throw invalidRequest("The video has no frames. Pass at least one.");
   return engine.encodeImage(rows, seconds);
 }
 
@@ -119,7 +119,7 @@ async function bitmapOf(module: EngineModule, image: Blob | ImageData): Promise<
   if (image instanceof Blob) await checkHeader(module, image);
   const decoded = createImageBitmap(image, { colorSpaceConversion: "none", premultiplyAlpha: "none" });
   return withTimeout(IMAGE_TIMEOUT_MS, "createImageBitmap()", decoded, (late) => late.close()).catch((thrown) => {
-    throw invalidRequest(`The image could not be decoded; the file may be damaged (${thrown instanceof Error ? thrown.message : thrown}).`);
+    throw invalidRequest(`The image could not be decoded: ${thrown instanceof Error ? thrown.message : thrown}. The file may be damaged; save it again as JPEG or PNG.`);
   });
 }
 
@@ -161,7 +161,8 @@ async function encodeBitmap(engine: Engine, bitmap: ImageBitmap): Promise<Encode
 }
 
 function sizeOf({ width, height }: { width: number; height: number }): { width: number; height: number } {
-  if (!(width > 0 && height > 0) || width * height > MAX_IMAGE_PIXELS) throw invalidRequest(`The image has ${width}x${height} pixels; the limit is ${MAX_IMAGE_PIXELS / 1e6} million. Use a smaller image.`);
+  if (!(width > 0 && height > 0)) throw invalidRequest(`The image has no pixels (${width}x${height}). Use another image.`);
+  if (width * height > MAX_IMAGE_PIXELS) throw invalidRequest(`The image has ${width}x${height} pixels; the limit is ${MAX_IMAGE_PIXELS / 1e6} million. Use a smaller image.`);
   return { width, height };
 }
 
@@ -170,7 +171,7 @@ function drawStrips(rows: ImageUpload, bitmap: ImageBitmap, { width, height }: {
   const most = Math.min(height, Math.max(1, Math.floor(STRIP_PIXELS / width)));
   const canvas = new OffscreenCanvas(width, most);
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  if (!context) throw invalidRequest("Canvas is not available in this browser, so the image's pixels cannot be read.");
+  if (!context) throw invalidRequest("The image cannot be read: this browser has no 2D canvas in workers. Update the browser.");
   try {
     for (let y = 0; y < height; y += most) {
       const count = Math.min(most, height - y);
@@ -181,7 +182,7 @@ function drawStrips(rows: ImageUpload, bitmap: ImageBitmap, { width, height }: {
       rows.push(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
     }
   } catch (thrown) {
-    if (thrown instanceof DOMException) throw invalidRequest(`The image cannot be read: ${thrown.message}. Images from other sites need CORS.`);
+    if (thrown instanceof DOMException) throw invalidRequest(`The image cannot be read: ${thrown.message}. Images from other sites must be served with CORS headers.`);
     throw thrown;
   }
 }

@@ -93,17 +93,17 @@ async function fetched(where: string, address: string): Promise<ImageInput & { i
   try {
     url = new URL(address, globalThis.document?.baseURI ?? globalThis.location?.href);
   } catch {
-    throw invalidRequest(`${where}: '${short}' is not a valid image URL.`);
+    throw invalidRequest(`${where}: '${short}' is not a valid URL. Pass an http:, https:, data: or blob: URL.`);
   }
   if (!["http:", "https:", "data:", "blob:"].includes(url.protocol) && !(platform() && url.protocol === "file:")) throw invalidRequest(`${where}: image URLs must start with http:, https:, data: or blob:, not '${short}'.`);
   if (url.protocol === "data:") return { image: decodeDataUrl(where, address), key: keyOfAddress(address) };
   try {
     return { image: await download(url), key: keyOfAddress(url.href) };
   } catch (thrown) {
-    if (thrown instanceof StatusError) throw new JerboaError("network", `${where}: the image at ${short} could not be fetched (HTTP ${thrown.status}).`);
+    if (thrown instanceof StatusError) throw new JerboaError("network", `${where}: the image at ${short} could not be fetched (HTTP ${thrown.status}). Check the URL.`);
     // Browsers report a violation of the page's policy after the failure.
     await new Promise((resolve) => setTimeout(resolve));
-    const advice = url.protocol === "blob:" ? "The URL was revoked." : "Its server must be reachable and allow this page to read it (CORS).";
+    const advice = url.protocol === "blob:" ? "The URL was revoked. Pass the Blob itself." : "Its server must be reachable and allow this page to read it (CORS).";
     const reason = cspAdvice("connect-src", url.href) ?? `${errorText(thrown)} ${advice}`;
     throw new JerboaError("network", `${where}: the image at ${short} could not be fetched: ${reason}`, { cause: thrown });
   }
@@ -116,12 +116,12 @@ function decodeDataUrl(where: string, address: string): Blob {
     const bytes = /;base64\s*$/i.test(head) ? Uint8Array.from(atob(decodeURIComponent(body)), (c) => c.charCodeAt(0)) : new TextEncoder().encode(decodeURIComponent(body));
     return new Blob([bytes], { type: head.split(";")[0]! });
   } catch (thrown) {
-    throw invalidRequest(`${where}: the data: URL is invalid: ${errorText(thrown)}`);
+    throw invalidRequest(`${where}: the data: URL is invalid: ${errorText(thrown)} Pass base64 or percent-encoded data.`);
   }
 }
 
 async function frameOf(where: string, track: MediaStreamTrack): Promise<ImageBitmap> {
-  if (track.kind !== "video" || track.readyState !== "live") throw invalidRequest(`${where}: the track has no image: it ${track.kind === "video" ? "has ended" : "is not a video track"}.`);
+  if (track.kind !== "video" || track.readyState !== "live") throw invalidRequest(`${where}: the track has no image: it ${track.kind === "video" ? "has ended" : "is not a video track"}. Pass a live video track.`);
   const video = document.createElement("video");
   video.muted = true;
   video.playsInline = true;
@@ -130,7 +130,7 @@ async function frameOf(where: string, track: MediaStreamTrack): Promise<ImageBit
     await withTimeout(IMAGE_TIMEOUT_MS, "HTMLVideoElement.play()", video.play());
     return await currentFrame(video);
   } catch (thrown) {
-    throw invalidRequest(`${where}: the track gives no frame: ${errorText(thrown)}`);
+    throw invalidRequest(`${where}: no frame could be read from the track: ${errorText(thrown)}`);
   } finally {
     video.srcObject = null;
   }

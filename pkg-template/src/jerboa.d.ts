@@ -1,4 +1,4 @@
-/** Type declarations of wasm-pack's output, which is next to these files in the built package. */
+/** Type declarations of wasm-bindgen's output, which is next to these files in the built package. */
 
 import type { EngineModule } from "./engine-calls.js";
 

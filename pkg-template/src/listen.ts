@@ -67,7 +67,7 @@ function startListening(backend: Backend, info: ModelInfo, stream: MediaStream, 
   given.onLevel = isolated(given.onLevel);
   requireAsr(backend, info);
   if (typeof MediaStream === "undefined" || !(stream instanceof MediaStream)) throw invalidRequest(`listen: the input must be a MediaStream, as from navigator.mediaDevices.getUserMedia, not ${describe(stream)}.`);
-  if (stream.getAudioTracks().length === 0) throw invalidRequest("listen: the stream has no audio track.");
+  if (stream.getAudioTracks().length === 0) throw invalidRequest("listen: the stream has no audio track. Request one with getUserMedia({ audio: true }).");
   return new AsyncQueue<LiveTranscript>((push, signal) => new Listener(backend, given, push, signal).run(stream), given.signal);
 }
 
@@ -119,7 +119,7 @@ class Listener {
       worklet.port.onmessage = null;
       source.disconnect();
     } catch (thrown) {
-      throw thrown instanceof JerboaError ? thrown : new JerboaError("request", `listen: the browser cannot read samples from the stream: ${String((thrown as Error)?.message ?? thrown)}`, { cause: thrown });
+      throw thrown instanceof JerboaError ? thrown : new JerboaError("request", `listen: the browser cannot read samples from the stream: ${String((thrown as Error)?.message ?? thrown)}. Open a new stream, or pass a recording to model.transcribe.`, { cause: thrown });
     } finally {
       void context.close();
     }

@@ -9,7 +9,7 @@ import { JerboaError, invalidRequest } from "./errors.js";
 import { attributesOf, type Backend, type CallOptions, type Method, type Methods } from "./engine-calls.js";
 import { waitForOtherTab, nextAttempt, type LoadAttempt } from "./load-fallback.js";
 import { Model } from "./model.js";
-import { canonicalAddress, sourceOf, type ModelSource } from "./model-source.js";
+import { canonicalAddress, sourceOf, withoutCredentials, type ModelSource } from "./model-source.js";
 import { isDetached } from "./plain-json.js";
 import { withLock, Notes } from "./persistent-notes.js";
 import { RestartingBackend } from "./restart.js";
@@ -129,7 +129,7 @@ async function fetchWeights(given: string | URL | Uint8Array, signal: AbortSigna
     return new Uint8Array(await (await download(given, signal)).arrayBuffer());
   } catch (thrown) {
     if (signal?.aborted) throw new JerboaError("aborted", "Loading the model was aborted.");
-    throw new JerboaError("network", `loadModel: 'vad' could not be fetched from ${String(given)}: ${(thrown as Error).message}. Check the URL, and that its server allows this page (CORS).`, { cause: thrown });
+    throw new JerboaError("network", `loadModel: 'vad' could not be fetched from ${withoutCredentials(given)}: ${(thrown as Error).message}. Check the URL, and that its server allows this page (CORS).`, { cause: thrown });
   }
 }
 
@@ -220,11 +220,11 @@ async function loadFirst(sources: readonly (string | URL)[], options: LoadOption
     } catch (thrown) {
       const error = JerboaError.from(thrown);
       errors.push(error);
-      reasons.push(`${source} was skipped: ${error.message}`);
+      reasons.push(`${withoutCredentials(source)} was skipped: ${error.message}`);
       if (last || !TRY_NEXT_MODEL.has(error.code)) throw errors.length > 1 ? new JerboaError(error.code, reasons.join(" "), { cause: new AggregateError(errors) }) : error;
     }
   }
-  throw invalidRequest("loadModel got an empty list. Name at least one model.");
+  throw invalidRequest("loadModel: the list of models is empty. Name at least one.");
 }
 
 /** Names and URLs form a list of models; files form one model. */
@@ -240,12 +240,12 @@ function isModelList(source: ModelSource | readonly (string | URL)[]): source is
 function refuseContradictions(model: EngineLoadOptions["model"], { revision, endpoint, token }: LoadOptions): void {
   if (typeof model !== "string") {
     const name = Object.entries({ revision, endpoint, token }).find(([, value]) => value !== undefined)?.[0];
-    if (name) throw invalidRequest(`loadModel: '${name}' applies to downloads, not to selected files.`);
+    if (name) throw invalidRequest(`loadModel: '${name}' applies to downloads, not to selected files. Leave it out.`);
     return;
   }
   const folder = model.includes("://") && !/^https:\/\/(huggingface\.co|hf\.co)\//.test(model);
   const name = Object.entries({ revision, endpoint }).find(([, value]) => value !== undefined)?.[0];
-  if (folder && name) throw invalidRequest(`loadModel: '${name}' applies to a repository name, not to a folder's URL.`);
+  if (folder && name) throw invalidRequest(`loadModel: '${name}' applies to a repository name, not to a folder's URL. Leave it out.`);
   const [, inName] = /^[^/@]+\/[^/@]+@(.+)$/.exec(model.replace(/\/[^/]+\.gguf$/i, "")) ?? [];
   if (inName && revision && inName !== revision) throw invalidRequest(`loadModel: the name has revision '${inName}', the options '${revision}'. Set one of them.`);
 }

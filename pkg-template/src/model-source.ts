@@ -47,6 +47,11 @@ export function canonicalAddress(address: string): string {
   }
 }
 
+/** An address without the user name and password that it may have, for messages. */
+export function withoutCredentials(address: string | URL): string {
+  return String(address).replace(/\/\/[^/?#]*@/, "//");
+}
+
 /** A selected file with its path inside the selected folder. */
 function toNamedFile(where: string, entry: File | NamedFile, index: number): NamedFile {
   if (!(entry instanceof File)) {

@@ -66,15 +66,15 @@ export interface EncodedImage {
 
 /** Options of {@link Model.createSession}. */
 export interface SessionOptions {
-  /** The adapter of its requests, unless they name another. */
+  /** The adapter for the session's requests, unless a request names another one. */
   adapter?: string;
 }
 
 /** Options of {@link Model.loadAdapter}. */
 export interface AdapterOptions extends Pick<LoadFields, "revision" | "token" | "endpoint" | "cache"> {
-  /** The name that requests use; the repository's by default. */
+  /** The name by which requests choose the adapter; the repository's name by default. */
   name?: string;
-  /** Merges it into copies of the matrices that it updates: as fast as the model alone, for more GPU memory. Always so for DoRA. */
+  /** Merges the adapter into copies of the weights that it updates: no cost per token, more GPU memory. Always true for DoRA. */
   merge?: boolean;
   onProgress?: (progress: LoadProgress) => void;
   /** Cancels the load. */
@@ -99,7 +99,7 @@ export class Model {
   readonly audio: Audio;
   /**
    * Resolves when the model's files are in the browser's cache; if they could not be cached, `info.warnings` says why.
-   * A load may finish earlier, so that the model can answer. Afterwards the model loads without a network.
+   * `loadModel` may resolve earlier. From then on the model loads without a network.
    */
   readonly persisted: Promise<void>;
   /** @internal How `jerboa/train` opens the same model. */
@@ -169,7 +169,7 @@ export class Model {
    */
   async loadAdapter(source: ModelSource, options?: AdapterOptions): Promise<string> {
     const { name, onProgress, signal, ...rest } = checked("loadAdapter", options, ADAPTER_OPTIONS);
-    if (this.info.task !== "generate") throw wrongTask(this.info, "takes no adapters");
+    if (this.info.task !== "generate") throw wrongTask(this.info, "does not support adapters");
     const model = sourceOf(source, "loadAdapter");
     if (rest.endpoint) rest.endpoint = canonicalAddress(rest.endpoint);
     const own = name ?? (typeof source === "string" ? source.trim() : typeof model === "string" ? model : "");

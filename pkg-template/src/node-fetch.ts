@@ -39,7 +39,7 @@ export async function hubFetch(input: RequestInfo | URL, init?: RequestInit): Pr
     await response.body?.cancel();
     url = new URL(next, url);
   }
-  throw new TypeError(`${first} redirects in a circle`);
+  throw new TypeError(`${first} redirects in a loop`);
 }
 
 function withHeaders(response: Response, stated: Map<string, string>): Response {

@@ -21,7 +21,7 @@ async function optional<T>(name: string, purpose: string): Promise<T> {
   } catch (thrown) {
     const missing = (thrown as { code?: string }).code === "ERR_MODULE_NOT_FOUND" || /Cannot find|not found|not a dependency/i.test(String(thrown));
     const reason = missing ? `the npm package '${name}' is not installed` : `the npm package '${name}' could not be loaded (${(thrown as Error).message.split("\n")[0]})`;
-    throw Object.assign(new JerboaError("request", `${purpose}: ${reason}. Run: npm install ${name}`), { missing });
+    throw Object.assign(new JerboaError("request", `${purpose}: ${reason}. Run 'npm install ${name}'.`), { missing });
   }
 }
 
@@ -92,7 +92,7 @@ async function decodeImage(file: Blob, size?: { width: number; height: number })
     const { data, info } = await image.toColourspace("srgb").ensureAlpha().raw().toBuffer({ resolveWithObject: true });
     return { data, width: info.width, height: info.height };
   } catch (thrown) {
-    throw invalidRequest(`The image could not be decoded; the file may be damaged (${(thrown as Error).message}).`);
+    throw invalidRequest(`The image could not be decoded: ${(thrown as Error).message}. The file may be damaged; save it again as JPEG or PNG.`);
   }
 }
 

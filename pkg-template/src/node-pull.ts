@@ -85,7 +85,7 @@ export async function pullModel(name: string, options: PullOptions): Promise<Pul
       response = await hubFetch(`${endpoint.replace(/\/+$/, "")}/${path}`, { headers: { ...headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }, ...(signal ? { signal } : {}) });
     } catch (thrown) {
       if (signal?.aborted) throw aborted("The download");
-      throw new JerboaError("network", `downloading ${model.id} failed: ${(thrown as Error).message}. Run the command again to resume.`, { cause: thrown });
+      throw interrupted(model.id, thrown as Error);
     }
     if (response.ok) return response;
     if (response.status === 401 || response.status === 403) throw new JerboaError("gated", `${model.id} needs an access token (HTTP ${response.status}). Accept its terms on its page, then set HF_TOKEN.`);
@@ -96,11 +96,16 @@ export async function pullModel(name: string, options: PullOptions): Promise<Pul
   const files = chosen(model, listing.siblings.map(({ rfilename, size, lfs }) => ({ name: rfilename, size: lfs?.size ?? size ?? 0, sha256: lfs?.sha256 })));
   const download = new Download(hubFolder(model.id), files, request, onProgress);
   for (const file of files) await download.fetch(file, `${model.id}/resolve/${encodeURIComponent(model.revision)}/${file.name.split("/").map(encodeURIComponent).join("/")}`);
-  if (!download.commit) throw new JerboaError("network", `${endpoint} names no commit of ${model.id}: is it a Hub?`);
+  if (!download.commit) throw new JerboaError("network", `${endpoint} sent no commit for ${model.id} (header x-repo-commit), so it is not a Hugging Face Hub. Check --endpoint or HF_ENDPOINT.`);
   const ref = join(hubFolder(model.id), "refs", ...model.revision.split("/"));
   await mkdir(dirname(ref), { recursive: true });
   await writeFile(ref, download.commit);
   return { model: name, revision: download.commit, files: files.length, bytes: download.loaded };
+}
+
+/** The error of a connection that failed. */
+function interrupted(what: string, thrown: Error): JerboaError {
+  return new JerboaError("network", `downloading ${what} failed: ${thrown.message}. Run the command again to resume.`, { cause: thrown });
 }
 
 class Download {
@@ -122,7 +127,7 @@ class Download {
     const etag = response.headers.get("etag")?.replace(/^W\//, "").replaceAll('"', "");
     this.commit ||= response.headers.get("x-repo-commit") ?? "";
     const hash = file.sha256 ?? etag ?? "";
-    if (!/^[0-9a-f]{40,64}$/.test(hash)) throw new JerboaError("malformed", `${file.name} has no hash as its ETag. Check the endpoint.`);
+    if (!/^[0-9a-f]{40,64}$/.test(hash)) throw new JerboaError("malformed", `${file.name} was sent without a hash in its ETag header, which a Hugging Face Hub sends. Check --endpoint or HF_ENDPOINT.`);
     const blob = join(this.repo, "blobs", hash);
     if (await stat(blob).then(() => true, () => false)) {
       await response.body?.cancel();
@@ -148,7 +153,10 @@ class Download {
     if (body.status === 206) this.loaded += have;
     else await writeFile(unfinished, "");
     const reader = body.body!.getReader();
-    for (let step = await reader.read(); !step.done; step = await reader.read()) {
+    const read = (): ReturnType<typeof reader.read> => reader.read().catch((thrown: Error) => {
+      throw thrown.name === "AbortError" ? thrown : interrupted(file.name, thrown);
+    });
+    for (let step = await read(); !step.done; step = await read()) {
       await appendFile(unfinished, step.value);
       this.loaded += step.value.length;
       this.#received += step.value.length;
@@ -156,7 +164,7 @@ class Download {
     }
     if (file.sha256 && (await sha256(unfinished)) !== file.sha256) {
       await rm(unfinished, { force: true });
-      throw new JerboaError("malformed", `${basename(file.name)} does not have the SHA-256 that the Hub states. Download it again.`);
+      throw new JerboaError("malformed", `${basename(file.name)} was downloaded with another SHA-256 than the Hub lists. Run the command again to download it anew.`);
     }
     await rename(unfinished, blob);
   }

@@ -56,7 +56,7 @@ export class ResponseRunner {
     const previous = p.previous_response_id ? this.store.get(p.previous_response_id) : undefined;
     const items = inputItems(p.input, (id) => this.store.item(id));
     const input = [...(previous?.conversation ?? []), ...items];
-    if (input.length === 0) throw invalidRequest(`${WHERE}: 'input' is missing.`);
+    if (input.length === 0) throw invalidRequest(`${WHERE}: 'input' is missing. Set it to a string or an array of items.`);
     const messages = withInstructions(p.instructions ?? undefined, messagesOf(input));
     const response = this.#begin(p);
     const request = this.#chatRequest(p, messages, { ...(format ? { format } : {}), ...text });

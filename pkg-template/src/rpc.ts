@@ -163,7 +163,7 @@ export class RemoteBackend implements Backend {
         this.#port.postMessage({ id, method, args } satisfies RpcRequest);
       } catch (thrown) {
         this.#pending.delete(id);
-        reject(new JerboaError("request", `${method}: an argument cannot be sent to the worker: ${(thrown as Error).message}`, { cause: thrown }));
+        reject(new JerboaError("request", `${method}: an argument cannot be sent to the worker: ${(thrown as Error).message}. Pass plain data without functions.`, { cause: thrown }));
       }
     }).finally(() => signal?.removeEventListener("abort", abort)) as Promise<ReturnType<Methods[M]>>;
   }

@@ -36,8 +36,8 @@ export class Session {
   }
 
   /**
-   * Makes a text or token ids the session's tokens and returns the logits after the last one, `info.vocabSize` of them.
-   * Only what follows the common prefix with the tokens so far is run.
+   * Sets the session's tokens and returns the `info.vocabSize` logits after the last one. Runs only the tokens after the
+   * prefix that they share with the current ones.
    *
    * ```js
    * let logits = await session.prefill("Once upon a time");
@@ -51,7 +51,7 @@ export class Session {
     return this.#run(tokens, signal);
   }
 
-  /** Appends a token; returns the logits after it. Two steps must not run at once. */
+  /** Appends a token and returns the logits after it. Await each step before the next. */
   async step(token: number, options?: RequestOptions): Promise<Float32Array> {
     const { signal } = checked("session.step", options, { signal: valid.signal });
     const tokens = new Uint32Array(this.#tokens.length + 1);
@@ -84,7 +84,7 @@ export class Session {
   }
 
   /**
-   * Makes a saved session this one. What another model, precision or adapter has saved is refused.
+   * Replaces the context by that of a saved session. Rejects one that was saved with another model, precision or adapter.
    *
    * ```js
    * await session.save("chat 1");                    // later, maybe after a reload:

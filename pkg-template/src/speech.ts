@@ -68,7 +68,7 @@ export class Speech {
     const { signal } = checked(where, options, { signal: valid.signal });
     if (this.#backend.closed) throw unloaded();
     if (this.#info.task !== "speak") throw wrongTask(this.#info, "cannot synthesize speech");
-    if (!p.input?.trim()) throw invalidRequest(`${where}: 'input' has no text.`);
+    if (!p.input?.trim()) throw invalidRequest(`${where}: 'input' is empty. Set it to the text to synthesize.`);
     const sampleRate = this.#info.tts?.sampleRate ?? 22_050;
     const request = engineRequest(p);
     const speak = async (onEvent: (samples: Float32Array) => void, s?: AbortSignal): Promise<void> => {

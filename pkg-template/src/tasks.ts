@@ -14,6 +14,6 @@ const TASKS: Record<string, readonly [is: string, call: string]> = {
 
 /** The error of calling a model for a task that it does not support. */
 export function wrongTask(info: ModelInfo, cannot: string): JerboaError {
-  const [is, call] = TASKS[info.task] ?? [`a model for '${info.task}'`, "what it is for"];
+  const [is, call] = TASKS[info.task] ?? [`a model for '${info.task}'`, "the method of its task"];
   return invalidRequest(`${info.model} ${cannot}: it is ${is}, call ${call} instead.`);
 }

@@ -26,6 +26,8 @@ export type FrameTimes = (seconds: number, fps?: number) => Promise<Float64Array
 const MAX_VIDEO_PIXELS = 1 << 24;
 /** Timeout for the next video frame. */
 const FRAME_TIMEOUT_MS = 20_000;
+/** Milliseconds from the end of a seek until a frame is read that was not announced: the video may have shown it before. */
+const PRESENT_TIMEOUT_MS = 250;
 
 /** Resolves a video source. @throws {@link JerboaError} that names the problem. */
 export async function resolveVideo(where: string, part: UnresolvedVideoPart, times: FrameTimes): Promise<VideoInput> {
@@ -70,15 +72,18 @@ async function sampleFrames(where: string, source: string | URL | Blob, fps: num
       // Inside the frame rather than at its boundary.
       const at = Math.min(second + 1e-3, Math.max(0, video.duration - 1e-3));
       if (video.currentTime !== at) {
+        const presented = new Promise<unknown>((resolve) => video.requestVideoFrameCallback?.(resolve));
         video.currentTime = at;
         await waitForEvent(video, "seeked");
+        // A busy browser reports the seek while the video still shows the frame before. Hidden pages present none.
+        if (!document.hidden) await Promise.race([presented, new Promise((resolve) => setTimeout(resolve, PRESENT_TIMEOUT_MS))]);
       }
       frames.push(await currentFrame(video, sizeOf(video, seconds.length - 1)));
     }
     const same = source instanceof Blob ? keyOf(source) : keyOfAddress(address);
     return { frames, seconds, ...(fps === undefined ? { key: same } : {}) };
   } catch (thrown) {
-    if (thrown instanceof DOMException) throw invalidRequest(`${where}: the video's frames cannot be read: ${errorText(thrown)} Videos from other sites need CORS.`);
+    if (thrown instanceof DOMException) throw invalidRequest(`${where}: the video's frames cannot be read: ${errorText(thrown)} Videos from other sites must be served with CORS headers.`);
     const blocked = cspAdvice("media-src", address);
     throw blocked ? invalidRequest(`${where}: ${blocked}`) : thrown;
   } finally {

@@ -1,7 +1,9 @@
 /** Starts the package's worker scripts, from any origin and under Trusted Types. */
 
+import { JerboaError } from "./errors.js";
 import { RemoteBackend } from "./rpc.js";
 import { isUntrusted, scriptUrl } from "./trusted.js";
+import { WORKER_START_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /** Resolves a path against the page's URL; a worker has no page URL to resolve it with. */
 export function absoluteUrl(url: string | URL | undefined): string | undefined {
@@ -21,6 +23,20 @@ export function startWorker(name: string, url: string | undefined, own: URL, sta
     worker = workerAt(own.href, name);
   }
   return new RemoteBackend(worker, () => worker.terminate());
+}
+
+/**
+ * Waits until the worker of a training call has started, and passes it the URL of the wasm file, if set.
+ * @throws {@link JerboaError} `worker` if it does not start in time, `no_webgpu` if it has no WebGPU.
+ */
+export async function workerStarted(call: string, remote: RemoteBackend, wasmUrl: string | URL | undefined): Promise<void> {
+  const { gpu } = await withTimeout(WORKER_START_TIMEOUT_MS, "the worker", remote.hello).catch((thrown: unknown) => {
+    if (thrown instanceof JerboaError) throw thrown;
+    throw new JerboaError("worker", `${call}: the worker did not start within ${WORKER_START_TIMEOUT_MS / 1000} seconds. Check that 'workerUrl', if set, is the URL of train/worker.js, and try again when the device is less busy.`, { cause: thrown });
+  });
+  if (!gpu) throw new JerboaError("no_webgpu", `${call}: this browser has no WebGPU in workers, where training runs. Update the browser.`);
+  const wasm = absoluteUrl(wasmUrl);
+  if (wasm) remote.useWasm(wasm);
 }
 
 /**

@@ -343,7 +343,7 @@ fn check_name(name: &str) -> Result<(), String> {
     let is_word = |c: char| c.is_alphanumeric() || "_-.".contains(c);
     match !name.is_empty() && name.chars().all(is_word) {
         true => Ok(()),
-        false => Err("a name has letters, digits, '_', '-' and '.' only".to_owned()),
+        false => Err("a name may contain only letters, digits, '_', '-' and '.'".to_owned()),
     }
 }
 

@@ -440,9 +440,10 @@ impl<'a> ValueWriter<'a> {
 
     /// Splits a schema into alternatives that are strings, or none.
     fn branches(&self, schema: &Value, out: &mut Vec<Value>, depth: usize) -> Result<(), String> {
-        let unclear = "it is a string in some of its alternatives only; list them with 'anyOf', each with a 'type'";
+        let unclear =
+            "only some of its alternatives are strings; list them with 'anyOf', each with a 'type'";
         if depth > 16 {
-            return Err("its references are nested too deep".to_owned());
+            return Err("its references are nested too deeply".to_owned());
         }
         if let Some((_, target)) = self.target(schema) {
             return self.branches(target, out, depth + 1);

@@ -64,7 +64,7 @@ export function createJerboa(settings: JerboaProviderSettings = {}): JerboaProvi
     transcriptionModel: entry(JerboaTranscriptionModel),
     speechModel: entry(JerboaSpeechModel),
     imageModel: (model: string): never => {
-      throw new JerboaError("unsupported_option", `jerboa/ai: there is no image model '${model}': this package generates text, vectors and speech.`);
+      throw new JerboaError("unsupported_option", `jerboa/ai: image generation ('${model}') is not supported. Use chat, embedding, reranking, transcription or speech models.`);
     },
     availability: async (model?: string, options?: SharedLoadOptions): Promise<Availability> => {
       if (model !== undefined) return lazy(model, options).availability();

@@ -25,13 +25,13 @@ export interface MemoryOptions {
   store?: MemoryStore;
   /** How documents are split, unless `add` overrides it. */
   chunk?: ChunkOptions;
-  /** What is removed from texts and metadata before embedding and storing. */
+  /** Removes matches from texts and metadata before they are embedded and stored. */
   redact?: Redaction | Redaction[];
-  /** Searches large stores on the GPU; `false` never does, a device is used instead of creating one. */
+  /** Searches large stores on the GPU (`auto`, the default). `false` searches on the CPU; a `GPUDevice` is used as given. */
   gpu?: GpuChoice;
   /** Number of texts per model call. 32 by default. */
   batchSize?: number;
-  /** What to do when a store's vectors come from another model: fail, or embed its texts again. */
+  /** What to do when a store's vectors come from another model: reject with `model_mismatch`, or embed its texts again. */
   onModelChange?: "error" | "reembed";
 }
 
@@ -60,7 +60,7 @@ export interface MemoryImage {
 export interface AddOptions {
   /** How these documents are split; `false` keeps each as one record. */
   chunk?: ChunkOptions | false;
-  /** Receives how many of the records are stored. */
+  /** Receives the number of records stored so far. */
   onProgress?: (progress: { done: number; total: number }) => void;
   /** Cancels the call; documents stored by then stay. */
   signal?: AbortSignal;
@@ -318,7 +318,7 @@ export class Memory {
       const inputs = batch.map((record) => images?.get(record) ?? (record.imageUrl === undefined ? record.text : parsedImageUrl(record.imageUrl)));
       // The model reports itself if it does not support images.
       const vectors = await this.#model.embed(inputs as string[], { task: "document", ...(signal && { signal }) });
-      if (vectors.length !== batch.length) throw invalidRequest(`The model returned ${vectors.length} vectors for ${batch.length} inputs.`);
+      if (vectors.length !== batch.length) throw invalidRequest(`The model returned ${vectors.length} vectors for ${batch.length} inputs. embed() must return one vector for each input.`);
       batch.forEach((record, j) => (record.vector = normalized(vectors[j]!)));
     }
   }
@@ -333,7 +333,7 @@ export class Memory {
   async #apply(change: Partial<StoreBatch>): Promise<void> {
     const put = change.put ?? [];
     const dims = put[0]?.vector.length ?? 0;
-    if (put.some((record) => record.vector.length !== dims)) throw invalidRequest("The model returned vectors of different lengths.");
+    if (put.some((record) => record.vector.length !== dims)) throw invalidRequest("The model returned vectors of different lengths. embed() must return vectors of one length.");
     await this.#store.apply({ remove: [], ...change, put, model: this.#modelName, dims });
     await this.#index.follow();
   }
@@ -375,7 +375,7 @@ function documentOf(input: MemoryInput): CheckedDocument {
   const document = typeof input === "string" ? { text: input } : input;
   const spec = { text: valid.string, id: valid.string, metadata: valid.object, imageUrl: valid.string, image: valid.any };
   const { text: said, id = crypto.randomUUID(), metadata = {}, imageUrl, image } = checked<Partial<MemoryDocument & MemoryImage>>("add", document, spec);
-  if (image !== undefined && imageUrl === undefined) throw invalidRequest("add: an image needs 'imageUrl', its URL or a name by which you find it.");
+  if (image !== undefined && imageUrl === undefined) throw invalidRequest("add: an image needs 'imageUrl': its URL, or a name that identifies it.");
   const text = said ?? (imageUrl === undefined ? undefined : "");
   if (text === undefined) throw invalidRequest("add: a document needs 'text', or 'imageUrl'.");
   // Values that JSON cannot represent would be lost in one store and refused by another.
@@ -406,6 +406,6 @@ function* batches<T extends { records: unknown[] }>(items: T[], size: number): G
 function modelMismatch(found: string, wanted: string): JerboaError {
   return new JerboaError(
     "model_mismatch",
-    `The stored vectors come from model '${found}', this memory uses '${wanted}'. Load that model, pass onModelChange: 'reembed' to createMemory, or use another store.`,
+    `The stored vectors come from model '${found}', but this memory uses '${wanted}'. Load that model, pass onModelChange: 'reembed' to createMemory, or use another store.`,
   );
 }

@@ -327,6 +327,6 @@ function failure(error: unknown, name: string): unknown {
     const message = `The store '${name}' was written by a newer version of jerboa; this version reads up to layout ${INDEXEDDB_VERSION}. Reload the page or update the package. Nothing was changed.`;
     return new JerboaError("store_version", message, { cause: error });
   }
-  const message = `The store '${name}' could not be used (${kind ?? "unknown error"}: ${(error as Error | null)?.message ?? ""}). Nothing was changed. Check that this is no private window and that site data is allowed.`;
+  const message = `The store '${name}' could not be used (${kind ?? "unknown error"}: ${(error as Error | null)?.message ?? ""}). Nothing was changed. Check that this is not a private window and that the browser allows site data.`;
   return new JerboaError("store", message, { cause: error });
 }

@@ -8,7 +8,7 @@ export function checkModel(state: StoreState, batch: Pick<StoreBatch, "model" | 
   if (!batch.put.length || state.model === undefined || (state.model === batch.model && state.dims === batch.dims)) return;
   throw new JerboaError(
     "model_mismatch",
-    `The store has vectors of model ${state.model} (${state.dims} components), this model is ${batch.model} (${batch.dims}). ` +
+    `The store has vectors of model ${state.model} (${state.dims} components), but this memory uses ${batch.model} (${batch.dims}). ` +
       "Open it with that model, pass onModelChange: 'reembed' to createMemory, or use a store of another name.",
   );
 }

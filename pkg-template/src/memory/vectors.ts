@@ -120,7 +120,7 @@ export function normalized(vector: ArrayLike<number>): Float32Array<ArrayBuffer>
   const copy = Float32Array.from(vector);
   const square = dot(copy, 0, copy, 0, copy.length);
   if (!copy.length || !Number.isFinite(square)) {
-    throw new JerboaError("not_finite", "The model returned an embedding that is empty or not finite. Load the model again; if that does not help, its weights are damaged.");
+    throw new JerboaError("not_finite", "The model returned an embedding that is empty or not finite. Load the model again; if the error repeats, its weights may be damaged: call deleteModel, then load it again.");
   }
   if (square > 0) {
     const scale = 1 / Math.sqrt(square);
@@ -131,5 +131,5 @@ export function normalized(vector: ArrayLike<number>): Float32Array<ArrayBuffer>
 
 /** The error of a vector with the wrong number of components. */
 export function wrongLength(found: number, expected: number): JerboaError {
-  return new JerboaError("shape", `The vector has ${found} components, this memory has ${expected}. Use vectors of the same model.`);
+  return new JerboaError("shape", `The vector has ${found} components, but this memory has ${expected}. Use vectors of the same model.`);
 }

@@ -6,7 +6,7 @@ import { type LazyModel, type LazySource, type LoadState, sharedModel, type Shar
 
 /** Options of hooks that load a model: those of `loadModel`, and when to load. */
 export interface ModelOptions extends SharedLoadOptions {
-  /** Loads when the component appears; otherwise with the first call. */
+  /** Loads the model when the component mounts instead of with the first call. */
   preload?: boolean;
 }
 
@@ -22,7 +22,7 @@ export interface CallState {
   progress: LoadProgress | undefined;
   /** The model, once it is loaded. */
   model: Model | undefined;
-  /** Stops the call; what it has made so far remains. */
+  /** Stops the call; its output so far remains. */
   stop: () => void;
 }
 

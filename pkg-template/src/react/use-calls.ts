@@ -54,13 +54,13 @@ export type PartialObject<T> = T extends readonly (infer E)[] ? PartialObject<E>
 
 /** What {@link useObject} returns. */
 export interface UseObjectResult<T> extends CallState {
-  /** The object as far as it is written. */
+  /** The object generated so far; parts may be missing. */
   object: PartialObject<T> | undefined;
-  /** Asks for an object; resolves with it, or undefined if it was stopped or failed. */
+  /** Generates an object; resolves with it, or with undefined if the call was stopped or failed. */
   submit: (prompt: string) => Promise<T | undefined>;
 }
 
-/** Generates an object by a schema, and shows it while it is written. */
+/** Generates an object that matches a schema; `object` is updated while it is generated. */
 export function useObject<T = unknown>(model: LazySource, { schema, system, request, ...load }: UseObjectOptions<T>): UseObjectResult<T> {
   const call = useCall(model, load);
   const { run } = call;

@@ -7,7 +7,7 @@ import { useLazyModel, useLoad } from "./call.js";
 
 /** Options of {@link useModel}: those of `loadModel`, and how to wait. */
 export interface UseModelOptions extends SharedLoadOptions {
-  /** False loads with `load()` only, for example from a button. */
+  /** False loads the model only on `load()`, for example from a button. True by default. */
   preload?: boolean;
   /** Suspends the component until the model is ready, and throws a failure to the error boundary. */
   suspense?: boolean;

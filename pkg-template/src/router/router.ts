@@ -43,7 +43,7 @@ export interface RouterOptions extends TelemetryOptions {
   remote?: RemoteServer;
   /** `local` by default. */
   policy?: RoutePolicy;
-  /** Asked before each request that would leave this device; false keeps it here, or fails it. */
+  /** Called before each request that would leave this device; false runs it here, or fails it if that is not possible. */
   consent?: (request: RouteRequest) => boolean | Promise<boolean>;
 }
 
@@ -115,7 +115,7 @@ export function createRouter(options: RouterOptions): typeof fetch {
     }
     // Consent to every later route was refused: the failure before is the answer.
     if (failure instanceof Response) return withRoute(failure, "local");
-    if (failure instanceof JerboaError || failure === undefined) return errorResponse(failure ?? invalid("the policy returned no route."));
+    if (failure instanceof JerboaError || failure === undefined) return errorResponse(failure ?? invalid("the policy returned no route. Return 'local' or 'remote'."));
     throw failure;
   };
 }
@@ -154,12 +154,12 @@ function pathOf(request: Request): string {
 }
 
 function runLocal(here: typeof fetch | undefined, request: Request, { body, type }: SentBody): Promise<Response> {
-  if (!here) return Promise.reject(invalid("the policy chose this device, and 'local' is not set."));
+  if (!here) return Promise.reject(invalid("the policy returned 'local', which is not set. Set it, or return 'remote'."));
   return here(request.url, { method: request.method, signal: request.signal, ...(body ? { body, headers: { "content-type": type ?? "application/json" } } : {}) });
 }
 
 async function runRemote(remote: RemoteServer | undefined, request: Request, { body, type, json }: SentBody, { path, model }: RouteRequest): Promise<Response> {
-  if (!remote) throw invalid("the policy chose the server, and 'remote' is not set.");
+  if (!remote) throw invalid("the policy returned 'remote', which is not set. Set it, or return 'local'.");
   const { baseURL, apiKey, headers, fetch: send = fetch } = remote;
   const key = typeof apiKey === "function" ? await apiKey() : apiKey;
   const named = typeof remote.model === "string" ? remote.model : model !== undefined ? remote.model?.[model] : undefined;
@@ -195,7 +195,7 @@ function errorResponse({ code, message }: JerboaError): Response {
 const REFUSED = "remote_refused";
 
 function refused({ path, model }: RouteRequest): JerboaError {
-  return new JerboaError(REFUSED, `createRouter: ${path} of '${model ?? ""}' was not sent to the server: 'consent' refused it.`);
+  return new JerboaError(REFUSED, `createRouter: ${path} of '${model ?? ""}' was not sent to the server: 'consent' refused it. Ask the user for consent, or set 'local'.`);
 }
 
 function invalid(message: string): JerboaError {
