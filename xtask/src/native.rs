@@ -21,6 +21,9 @@ struct Target {
     name: String,
 }
 
+/// The packages of the workspace but xtask, which is built by itself.
+pub const OTHERS: [&str; 3] = ["--workspace", "--exclude", "xtask"];
+
 /// Builds all tests of the workspace and lists them. They run on any Vulkan, Metal or DX12 adapter;
 /// without a GPU on Mesa's llvmpipe. Each test is a process of its own: cores stay busy, and its
 /// kernels are recorded separately.
@@ -35,14 +38,7 @@ pub fn jobs() -> Result<Vec<Job>> {
     // With the features that `cargo xtask` is built with: its dependencies, wasm-bindgen's library
     // among them, would be compiled a second time with those of the workspace.
     let mut jobs = build("native", &["--package", "xtask", "--bins"])?;
-    let others = [
-        "--workspace",
-        "--exclude",
-        "xtask",
-        "--lib",
-        "--bins",
-        "--tests",
-    ];
+    let others = [&OTHERS[..], &["--lib", "--bins", "--tests"]].concat();
     jobs.append(&mut build("native", &others)?);
     Ok(jobs)
 }

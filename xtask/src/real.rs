@@ -59,17 +59,9 @@ pub fn run_models(names: &[&str], all: bool) -> Result<()> {
     let mut jobs = if models.is_empty() {
         Vec::new()
     } else {
-        native::build(
-            RUNNER,
-            &[
-                "--package",
-                "jerboa-tests",
-                "--features",
-                "real",
-                "--test",
-                "real",
-            ],
-        )?
+        // With the features of the other native tests, so that their builds are used again.
+        let real = ["--features", "jerboa-tests/real", "--test", "real"];
+        native::build(RUNNER, &[&native::OTHERS[..], &real].concat())?
     };
     jobs.retain(|job| {
         models

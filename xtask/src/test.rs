@@ -63,20 +63,23 @@ pub fn run(args: &[String]) -> Result<()> {
     {
         bail!("unknown option '{unknown}'. Use --all, --list or --minutes=N.");
     }
-    let toolchain = setup::everything()?;
     let wanted = |name: &str| match names.is_empty() {
         // WebKitGTK exists on Linux only.
         true => name != "webkit" || cfg!(target_os = "linux"),
         false => names.contains(&name),
     };
-    let inputs = TestInputs::read(toolchain)?;
     if options.contains(&"--list") {
+        let inputs = TestInputs::read(setup::everything()?)?;
         return RUNNERS
             .iter()
             .filter(|name| wanted(name))
             .try_for_each(|name| list(name, &inputs));
     }
     let _alone = lock_target()?;
+    // Compiles while what is missing is downloaded and unpacked.
+    let compiling = wanted("native").then(|| thread::spawn(native::jobs));
+    let toolchain = setup::everything()?;
+    let inputs = TestInputs::read(toolchain)?;
     let all = options.contains(&"--all");
     let mut node = Vec::new();
     for (name, folders) in NODE_RUNNERS {
@@ -102,14 +105,15 @@ pub fn run(args: &[String]) -> Result<()> {
     let heading =
         |tests: &str| print_heading(&format!("{tests} (at {} s)", began.elapsed().as_secs()));
     // A group that cannot start counts as one failure; the other still runs.
-    if wanted("native") {
+    if let Some(compiling) = compiling {
         heading("native tests");
-        let done = native_tests(&inputs, all, until, &mut summary);
+        let done = join(compiling, "compiles the native tests")
+            .and_then(|jobs| native_tests(jobs, &inputs, all, until, &mut summary));
         summary.complete("native", done);
     }
     if let Some(building) = building {
         heading("tests in browsers and Node");
-        let done = join(building)
+        let done = join(building, "builds the package")
             .and_then(|built| node_tests(node, built.as_deref(), &inputs, until, &mut summary));
         summary.complete("browsers", done);
     }
@@ -219,12 +223,13 @@ fn list(runner: &str, inputs: &TestInputs) -> Result<()> {
 /// Runs each native test as a process of its own; prints the output of failed ones. Returns the
 /// number of tests left when the time was over.
 fn native_tests(
+    jobs: Vec<Job>,
     inputs: &TestInputs,
     all: bool,
     until: Option<Instant>,
     summary: &mut Summary,
 ) -> Result<u64> {
-    let jobs = pool::pending_jobs("native", native::jobs()?, inputs, all)?;
+    let jobs = pool::pending_jobs("native", jobs, inputs, all)?;
     pool::run_jobs(jobs, inputs, until, &mut |done| {
         if !done.passed {
             println!("{}", done.output);
@@ -289,14 +294,11 @@ fn node_jobs(runner: &'static str, folders: &[&str]) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// A thread that builds the package, and the engine's tests for a browser if one runs them.
-type Building = JoinHandle<Result<Option<PathBuf>>>;
-
-/// Waits until the package and the page are built.
-fn join(building: Building) -> Result<Option<PathBuf>> {
-    building
+/// Waits for a thread that does `what`.
+fn join<T>(thread: JoinHandle<Result<T>>, what: &str) -> Result<T> {
+    thread
         .join()
-        .map_err(|_| anyhow!("the thread that builds the package panicked"))?
+        .map_err(|_| anyhow!("the thread that {what} panicked"))?
 }
 
 /// Runs files of tests, one per core, each with its own browser, because a software GPU compiles
