@@ -240,6 +240,7 @@ fn adapters_of_other_families_equal_peft() {
         "mixtral",
         "qwen2_untied",
         "lfm2",
+        "phi2",
     ] {
         let path = format!("lora/families/{name}");
         let expected = Golden::read(&golden(&path).join("golden.safetensors"));

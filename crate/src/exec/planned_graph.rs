@@ -268,22 +268,37 @@ pub(super) fn fuse_graph(
             .ok()
             .and_then(|w| w.column_order.clone())
     };
-    let max_buffer = options.weight_buffer_limit(caps);
-    fuse_with_layouts(plain, options.fusions, &layout_of, &order_of, max_buffer)
+    let storage = TensorStorage {
+        layout_of: &layout_of,
+        order_of: &order_of,
+        shared: &|a, b| layout_of(a) == layout_of(b),
+        max_buffer: options.weight_buffer_limit(caps),
+    };
+    fuse_with_storage(plain, options.fusions, &storage)
 }
 
-/// Fuses a graph whose weights have these layouts and column orders. Weights that must be split over
-/// several buffers are neither merged nor gated.
-pub(super) fn fuse_with_layouts(
+/// How tensors are stored, by name.
+pub(super) struct TensorStorage<'a> {
+    /// Layout.
+    pub layout_of: &'a dyn Fn(&str) -> WeightLayout,
+    /// Column order, if it is not that of the input.
+    pub order_of: &'a dyn Fn(&str) -> Option<Arc<[u32]>>,
+    /// Whether one weight may have both tensors.
+    pub shared: &'a dyn Fn(&str, &str) -> bool,
+    /// Maximum bytes of a buffer.
+    pub max_buffer: u64,
+}
+
+/// Fuses a graph whose tensors are stored so. Weights that must be split over several buffers are
+/// neither merged nor gated.
+pub(super) fn fuse_with_storage(
     plain: &Graph,
     fusions: Fusions,
-    layout_of: &dyn Fn(&str) -> WeightLayout,
-    order_of: &dyn Fn(&str) -> Option<Arc<[u32]>>,
-    max_buffer: u64,
+    storage: &TensorStorage<'_>,
 ) -> Result<FusedGraph> {
-    let graph = fuse::gather_inputs(plain.clone(), order_of);
-    let graph = fuse::common(graph, fusions, layout_of);
-    let weights = plan_weights(&graph, layout_of, max_buffer)?;
+    let graph = fuse::gather_inputs(plain.clone(), storage.order_of);
+    let graph = fuse::common_with_storage(graph, fusions, storage.shared);
+    let weights = plan_weights(&graph, storage.layout_of, storage.max_buffer)?;
     let experts = |id| matches!(graph.weight(id).kind, WeightKind::Experts { .. });
     let merged = |id| graph.weight(id).parts.len() > 1 && !experts(id);
     let gated = |id| {
@@ -298,15 +313,10 @@ pub(super) fn fuse_with_layouts(
     if whole || !(fusions.siblings || fusions.gated) {
         return Ok((graph, weights, fusions));
     }
-    fuse_with_layouts(
-        plain,
-        Fusions {
-            siblings: false,
-            gated: false,
-            ..fusions
-        },
-        layout_of,
-        order_of,
-        max_buffer,
-    )
+    let split = Fusions {
+        siblings: false,
+        gated: false,
+        ..fusions
+    };
+    fuse_with_storage(plain, split, storage)
 }

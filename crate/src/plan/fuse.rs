@@ -53,9 +53,18 @@ impl Fusions {
 
 /// Applies the fusions shared by prefill and decode, including those that decide weight storage.
 pub fn common(graph: Graph, fusions: Fusions, layout_of: &dyn Fn(&str) -> WeightLayout) -> Graph {
+    common_with_storage(graph, fusions, &|a, b| layout_of(a) == layout_of(b))
+}
+
+/// As [`common`]; merges only weights all of whose tensors `share_storage`.
+pub fn common_with_storage(
+    graph: Graph,
+    fusions: Fusions,
+    share_storage: &dyn Fn(&str, &str) -> bool,
+) -> Graph {
     let mut graph = Rewriter::new(graph);
     if fusions.siblings {
-        siblings::merge_siblings(&mut graph, layout_of);
+        siblings::merge_siblings(&mut graph, share_storage);
     }
     if fusions.gated {
         gates::merge_gates(&mut graph);

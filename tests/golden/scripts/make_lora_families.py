@@ -28,6 +28,8 @@ FAMILIES = {
     "mixtral": {"target_modules": ATTENTION},
     "qwen2_untied": {"target_modules": ATTENTION + MLP + ["lm_head"], "use_rslora": True},
     "lfm2": {"target_modules": ["q_proj", "k_proj", "v_proj", "out_proj", "in_proj", "w1", "w2", "w3"]},
+    # An MLP that reads the input of the attention.
+    "phi2": {"target_modules": ["q_proj", "k_proj", "v_proj", "dense", "fc1", "fc2"]},
 }
 
 

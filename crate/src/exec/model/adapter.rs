@@ -5,14 +5,14 @@
 use super::{Model, OverlaySteps};
 use crate::exec::decoder_steps::DecoderSteps;
 use crate::exec::load::{WeightLoadRequest, load_weights};
-use crate::exec::planned_graph::{PlannedGraph, fuse_with_layouts};
+use crate::exec::planned_graph::{PlannedGraph, TensorStorage, fuse_with_storage};
 use crate::exec::program_key::OverlayId;
 use crate::exec::step::Buffers;
 use crate::exec::weight_store::WeightStore;
 use crate::format::{Checkpoint, Float, WeightLayout, Weights, detect};
 use crate::gpu::{Backend, Buffer};
 use crate::hub::Source;
-use crate::ir::{LowRankUpdate, WeightKind, add_low_rank_updates};
+use crate::ir::{LowRankUpdate, WeightId, WeightKind, add_low_rank_updates};
 use crate::plan::WeightPlans;
 use crate::util::map::SortedMap;
 use crate::{Error, Result, arch};
@@ -115,23 +115,32 @@ impl Model {
         if taken != updates.len() {
             return Err(self.refuse_updates(updates.len(), taken));
         }
-        let layouts: SortedMap<&str, WeightLayout> = base
+        let loaded: SortedMap<&str, (WeightId, WeightLayout)> = base
             .weights
             .iter()
             .flat_map(|(id, plan)| {
                 let parts = &base.graph.weight(*id).parts;
-                parts.iter().map(|(name, _)| (name.as_str(), plan.layout))
+                parts
+                    .iter()
+                    .map(|(name, _)| (name.as_str(), (*id, plan.layout)))
             })
             .collect();
-        let layout_of = |name: &str| match layouts.get(name) {
-            Some(layout) => *layout,
+        let layout_of = |name: &str| match loaded.get(name) {
+            Some((_, layout)) => *layout,
             None => stored
                 .get(name, "")
                 .and_then(|weight| weight.layout())
                 .unwrap_or(WeightLayout::Dense(Float::F32)),
         };
-        let limit = self.options.weight_buffer_limit(self.gpu.caps());
-        let fused = fuse_with_layouts(&graph, base.fusions, &layout_of, &|_| None, limit)?;
+        let storage = TensorStorage {
+            layout_of: &layout_of,
+            order_of: &|_| None,
+            // As in the model: an update takes the activation off its matmul, which could merge with
+            // more of its siblings then.
+            shared: &|a, b| loaded.get(a).map(|own| own.0) == loaded.get(b).map(|own| own.0),
+            max_buffer: self.options.weight_buffer_limit(self.gpu.caps()),
+        };
+        let fused = fuse_with_storage(&graph, base.fusions, &storage)?;
         let mut planned = base.with_graph(fused);
         planned.adopt_layouts(&self.runner.store().borrow());
         let added: WeightPlans = planned

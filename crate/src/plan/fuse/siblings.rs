@@ -1,13 +1,12 @@
 //! Merges matmuls of the same input into one with stacked weights: q, k and v; gate and up.
 
 use super::rewriter::Rewriter;
-use crate::format::layout::WeightLayout;
 use crate::ir::{Linear, Node, Op, Value, Weight, WeightId, WeightKind};
 
-/// Merges all matmuls that read the same input.
-pub fn merge_siblings(graph: &mut Rewriter, layout_of: &dyn Fn(&str) -> WeightLayout) {
+/// Merges all matmuls that read the same input and whose tensors `share_storage`.
+pub fn merge_siblings(graph: &mut Rewriter, share_storage: &dyn Fn(&str, &str) -> bool) {
     for index in 0..graph.len() {
-        let group = siblings(graph, index, layout_of);
+        let group = siblings(graph, index, share_storage);
         if group.len() > 1 {
             merge(graph, &group);
         }
@@ -26,7 +25,7 @@ fn plain(node: &Node) -> Option<&Linear> {
 fn siblings(
     graph: &Rewriter,
     first: usize,
-    layout_of: &dyn Fn(&str) -> WeightLayout,
+    share_storage: &dyn Fn(&str, &str) -> bool,
 ) -> Vec<usize> {
     let Some(node) = graph.node(first) else {
         return vec![];
@@ -35,14 +34,13 @@ fn siblings(
         return vec![];
     };
     let values = graph.graph();
-    let layout = |w: &Weight| w.parts.iter().map(|p| layout_of(&p.0)).collect::<Vec<_>>();
     let weight = values.weight(linear.weight);
     // Views start at multiples of four columns, for reads of four.
     let fits = |n: &Node| values.value(n.output).cols.is_multiple_of(4);
     if weight.kind != WeightKind::Matrix || !fits(node) {
         return vec![];
     }
-    let kind = layout(weight)[0];
+    let name = &weight.parts[0].0;
     let alike = |other: &Node| {
         other.inputs == node.inputs
             && fits(other)
@@ -52,7 +50,7 @@ fn siblings(
                     && l.epilogue == linear.epilogue
                     && l.scale == linear.scale
                     && w.kind == WeightKind::Matrix
-                    && layout(w).iter().all(|l| *l == kind)
+                    && w.parts.iter().all(|part| share_storage(name, &part.0))
             })
     };
     let mut group = graph.readers(node.inputs[0]);
