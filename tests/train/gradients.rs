@@ -4,6 +4,7 @@ use crate::wide;
 use jerboa_tests::{ACTIVATIONS, random};
 use jerboa_train::reference::attention::AttentionLayer;
 use jerboa_train::reference::norm::NormLayer;
+use jerboa_train::reference::short_conv::ShortConvLayer;
 use jerboa_train::reference::{elementwise, loss, matmul, rope};
 
 /// Random numbers in f64.
@@ -76,6 +77,20 @@ fn norms() {
             with(None, Some(bias.to_vec())).forward(&x)
         });
     }
+}
+
+#[test]
+fn short_convolutions() {
+    let layer = ShortConvLayer {
+        cols: 3,
+        taps: 3,
+        spans: vec![[0, 2], [0, 2], [2, 7], [2, 7], [2, 7], [2, 7], [2, 7]],
+    };
+    let [x, w, dy] = [numbers(1, 21), numbers(2, 9), numbers(3, 21)];
+    let dx = layer.input(&dy, &w);
+    check("dx", &x, &dy, &dx, |x| layer.forward(x, &w, None));
+    let dw = layer.weight(&x, &dy);
+    check("dw", &w, &dy, &dw, |w| layer.forward(&x, w, None));
 }
 
 #[test]

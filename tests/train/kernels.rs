@@ -14,11 +14,13 @@ use jerboa_train::kernels::loss::IGNORED;
 use jerboa_train::kernels::matmul::{WeightRows, linear, linear_input, linear_weight};
 use jerboa_train::kernels::norm::{NormShape, column_sums};
 use jerboa_train::kernels::rope::RopeShape;
+use jerboa_train::kernels::short_conv::ShortConvShape;
 use jerboa_train::kernels::update::Optimizer;
 use jerboa_train::kernels::{contiguous, embed, fill, loss, update};
 use jerboa_train::reference;
 use jerboa_train::reference::attention::AttentionLayer;
 use jerboa_train::reference::norm::NormLayer;
+use jerboa_train::reference::short_conv::ShortConvLayer;
 use jerboa_train::reference::update::OptimizedWeight;
 use std::collections::BTreeSet;
 
@@ -582,6 +584,71 @@ fn elementwise_functions_and_their_gradients() {
             &gather(&found[3], cols),
             &expected,
         );
+    }
+}
+
+#[test]
+fn short_convolutions_stay_within_sequences() {
+    // Lengths of sequences, among them shorter ones than the kernel.
+    for (lengths, cols, taps) in [
+        (&[1, 2, 70][..], 65, 3),
+        (&[5, 1, 1, 9][..], 7, 8),
+        (&[3][..], 130, 2),
+    ] {
+        let rows: usize = lengths.iter().sum();
+        let mut spans = Vec::new();
+        for length in lengths {
+            let first = spans.len();
+            spans.extend(vec![[first, first + length]; *length]);
+        }
+        let spans_u32: Vec<[u32; 2]> = spans
+            .iter()
+            .map(|span| span.map(|row: usize| row as u32))
+            .collect();
+        let [x, dy, before] = [1, 2, 3].map(|seed| random(seed, rows * cols));
+        let [w, dw] = [4, 5].map(|seed| random(seed, cols * taps));
+        let bias = random(6, cols);
+        let shape = ShortConvShape {
+            rows,
+            cols,
+            taps,
+            weight: 2,
+            spans: 3,
+        };
+        let empty = vec![f32::NAN; rows * cols];
+        let contents = [
+            spread(&x, cols),
+            spread(&dy, cols),
+            bytes(&w),
+            bytes(&spans_u32),
+            bytes(&bias),
+            spread(&empty, cols),
+            spread(&empty, cols),
+            spread(&empty, cols),
+            spread(&before, cols),
+            bytes(&dw),
+        ];
+        let launches = [
+            shape.forward(&apart(0, cols), Some(4), &apart(5, cols)),
+            shape.forward(&apart(0, cols), None, &apart(6, cols)),
+            shape.input(&apart(1, cols), &apart(7, cols), false),
+            shape.input(&apart(1, cols), &apart(8, cols), true),
+            shape.weight(&apart(0, cols), &apart(1, cols), 9),
+        ];
+        let found = run(&launches, &contents);
+        let layer = ShortConvLayer { cols, taps, spans };
+        let name = format!("{lengths:?}, {cols} columns, {taps} taps");
+        let [x, dy, w] = [&x, &dy, &w].map(|values| wide(values));
+        for (buffer, bias) in [(5, Some(wide(&bias))), (6, None)] {
+            let expected = layer.forward(&x, &w, bias.as_deref());
+            assert_close(&name, &gather(&found[buffer], cols), &expected);
+        }
+        let dx = layer.input(&dy, &w);
+        assert_close(&format!("{name}, dx"), &gather(&found[7], cols), &dx);
+        let added = sum(&dx, &before);
+        assert_close(&format!("{name}, added"), &gather(&found[8], cols), &added);
+        let dw = sum(&layer.weight(&x, &dy), &dw);
+        assert_close(&format!("{name}, dw"), &found[9], &dw);
     }
 }
 

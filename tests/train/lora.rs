@@ -148,7 +148,8 @@ fn untrained(folder: &Path, limit: f64) -> (LoraTrainer, Vec<u32>, Vec<f32>) {
     (lora, ids, logits)
 }
 
-/// Head norms, windows, soft caps, `1 + w` norms, scaled embeddings, fused projections.
+/// Head norms, windows, soft caps, `1 + w` norms, scaled embeddings, fused projections, short
+/// convolutions, parallel residuals, learned positions.
 #[test]
 fn other_families_learn() {
     for name in [
@@ -159,6 +160,24 @@ fn other_families_learn() {
         "mistral",
         "qwen2",
         "llama_bias",
+        "lfm2",
+        "lfm2_bias",
+        "granite",
+        "olmo2",
+        "starcoder2",
+        "smollm3",
+        "exaone4",
+        "glm4",
+        "helium",
+        "hunyuan_dense",
+        "ernie4_5",
+        "gpt_neox",
+        "phi2",
+        "gpt2",
+        "gemma",
+        "phi4_mini",
+        "llama3",
+        "llama_yarn",
     ] {
         let folder = golden(&format!("models/{name}"));
         let (mut lora, ids, untrained) = untrained(&folder, 2e-4);

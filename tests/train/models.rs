@@ -76,7 +76,7 @@ const NO_UPDATE: TrainerOptions = TrainerOptions {
 
 #[test]
 fn gradients_of_models_equal_those_of_pytorch() {
-    for name in ["llama", "qwen3", "gemma3"] {
+    for name in ["llama", "qwen3", "gemma3", "lfm2_bias"] {
         let file = Golden::read(&golden(&format!("train/{name}.safetensors")));
         let mut batch = sequences(&file, "");
         for (sequence, first) in batch.iter_mut().zip(file.ints("firsts")) {
@@ -196,7 +196,7 @@ fn what_has_no_gradient_is_refused_by_name() {
     block_on(async {
         for (name, told) in [
             ("mixtral", "training through"),
-            ("lfm2", "training through"),
+            ("qwen3_next", "training through"),
         ] {
             let gpu = Rc::new(jerboa_tests::open(&DeviceOptions::default()));
             let source = open(&golden(&format!("models/{name}")))

@@ -12,6 +12,7 @@ use jerboa_train::kernels::loss::{self, IGNORED};
 use jerboa_train::kernels::matmul::{WeightRows, linear, linear_input, linear_weight};
 use jerboa_train::kernels::norm::{NormShape, column_sums};
 use jerboa_train::kernels::rope::RopeShape;
+use jerboa_train::kernels::short_conv::ShortConvShape;
 use jerboa_train::kernels::update::Optimizer;
 use jerboa_train::kernels::{contiguous, embed};
 
@@ -285,6 +286,47 @@ fn rotary_embeddings() {
     let found = run(&launches, &contents);
     case.check("y", &found[4]);
     case.check("dq", &found[5]);
+}
+
+#[test]
+fn short_convolutions_of_two_sequences() {
+    let case = Case::new("short_conv");
+    let [rows, cols] = case.shape("x")[..] else {
+        panic!("a matrix");
+    };
+    let taps = case.shape("w")[1];
+    let spans: Vec<[u32; 2]> = (0..rows)
+        .map(|row| if row < 9 { [0, 9] } else { [9, 21] })
+        .collect();
+    let shape = ShortConvShape {
+        rows,
+        cols,
+        taps,
+        weight: 1,
+        spans: 4,
+    };
+    let contents = [
+        bytes(&case.floats("x")),
+        bytes(&case.floats("w")),
+        bytes(&case.floats("b")),
+        bytes(&case.floats("dy")),
+        bytes(&spans),
+        unwritten(rows * cols),
+        unwritten(rows * cols),
+        zeros(cols * taps),
+        zeros(cols),
+    ];
+    let [x, dy] = [0, 3].map(|buffer| contiguous(buffer, cols));
+    let launches = [
+        shape.forward(&x, Some(2), &contiguous(5, cols)),
+        shape.input(&dy, &contiguous(6, cols), false),
+        shape.weight(&x, &dy, 7),
+        column_sums([rows, 1, cols], &dy, 8, 0),
+    ];
+    let found = run(&launches, &contents);
+    for (key, buffer) in [("y", 5), ("dx", 6), ("dw", 7), ("db", 8)] {
+        case.check(key, &found[buffer]);
+    }
 }
 
 #[test]

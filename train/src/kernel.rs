@@ -47,6 +47,8 @@ const FILES: &[(&str, &str)] = sources![
     "recurrent_cell",
     "recurrent_gradient",
     "rope",
+    "short_conv",
+    "short_conv_weight",
     "softmax",
     "sum",
     "swap",

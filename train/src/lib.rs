@@ -9,6 +9,7 @@
 pub mod adapter;
 pub mod batch;
 pub mod dataset;
+pub mod elements;
 pub mod kernel;
 pub mod kernels;
 pub mod layers;

@@ -163,8 +163,9 @@ impl<'a> Tape<'a> {
                 node.op.definition().describe(self.graph),
                 self.graph.value(node.output).name
             ),
-            hint: "Train a dense text model: Llama, Mistral, Qwen2, Qwen3, Gemma 2 or 3, Phi-3."
-                .into(),
+            hint:
+                "Train a dense text model: Llama, Mistral, Qwen2, Qwen3, Gemma 2 or 3, Phi-3, LFM2."
+                    .into(),
         }
     }
 

@@ -112,6 +112,10 @@ def ops():
             w.grad = gradient.clone()
             optimizer.step()
         out[f"{name}.after"] = w.detach().clone()
+    # Two sequences of 9 and 12 rows.
+    x, w, b = random(g, rows, 37), random(g, 37, 4), random(g, 37)
+    convolved = [F.conv1d(F.pad(part.T[None], (3, 0)), w[:, None], b, groups=37)[0].T for part in (x[:9], x[9:])]
+    record("short_conv", {"x": x, "w": w, "b": b}, torch.cat(convolved))
     return out
 
 
@@ -229,7 +233,7 @@ def stories(folder):
 def main(out):
     out.mkdir(parents=True, exist_ok=True)
     save_file(ops(), out / "ops.safetensors")
-    for name in ("llama", "qwen3", "gemma3"):
+    for name in ("llama", "qwen3", "gemma3", "lfm2_bias"):
         golden = gradients(name)
         if name == "llama":
             long_runs(golden)

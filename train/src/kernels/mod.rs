@@ -10,6 +10,7 @@ pub mod matmul;
 pub mod norm;
 pub mod recurrent;
 pub mod rope;
+pub mod short_conv;
 pub mod softmax;
 pub mod update;
 

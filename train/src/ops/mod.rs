@@ -6,6 +6,7 @@ mod elementwise;
 mod embed;
 mod linear;
 mod norm;
+mod short_conv;
 
 use crate::tape::Tape;
 use jerboa::Result;
@@ -37,6 +38,7 @@ pub fn gradient_of<'a>(tape: &Tape<'_>, node: &'a Node) -> Result<&'a dyn Differ
         Op::Norm(op) => op,
         Op::NormPerGroup(op) => op,
         Op::Attention(op) => op,
+        Op::ShortConv(op) => op,
         Op::Add(op) => op,
         Op::Mul(op) => op,
         Op::Gated(op) => op,
