@@ -163,9 +163,7 @@ impl<'a> Tape<'a> {
                 node.op.definition().describe(self.graph),
                 self.graph.value(node.output).name
             ),
-            hint:
-                "Train a dense text model: Llama, Mistral, Qwen2, Qwen3, Gemma 2 or 3, Phi-3, LFM2."
-                    .into(),
+            hint: "Train a dense text model, such as Llama, Qwen3, Gemma 3 or LFM2.".into(),
         }
     }
 
