@@ -663,8 +663,8 @@ impl NativeGpu {
     }
 
     /// Returns a function that waits, on any thread, until the device has done what was submitted.
-    /// For devices that are never dropped: a process that exits while Mesa's llvmpipe compiles or
-    /// runs a kernel can crash in LLVM's destructors.
+    /// For devices that are never dropped, so that no thread of the driver works while the process
+    /// exits.
     pub fn idle_waiter(&self) -> impl FnOnce() + Send + 'static + use<> {
         let device = self.inner.device.clone();
         // A lost device has nothing left to do.
