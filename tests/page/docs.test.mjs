@@ -20,11 +20,13 @@ async function documents() {
 /** The text outside of code. */
 const prose = (markdown) => markdown.replaceAll(/^ *```[\s\S]*?^ *```/gm, "").replaceAll(/`[^`\n]*`/g, (code) => "x".repeat(code.length));
 
+/** Level and title of a document's headings. */
+const headings = (markdown) => [...markdown.replaceAll(/^ *```[\s\S]*?^ *```/gm, "").matchAll(/^(#{1,6}) +(.*)$/gm)].map(([, marks, title]) => [marks.length, title]);
+
 /** The anchors of a document's headings, as GitHub makes them. */
 function anchors(markdown) {
-  const headings = markdown.replaceAll(/^ *```[\s\S]*?^ *```/gm, "").matchAll(/^#{1,6} +(.*)$/gm);
   const seen = new Map();
-  return new Set([...headings].map(([, title]) => {
+  return new Set(headings(markdown).map(([, title]) => {
     const slug = title.trim().toLowerCase().replaceAll(/[^\p{L}\p{N}\s_-]/gu, "").replaceAll(" ", "-");
     const count = seen.get(slug) ?? 0;
     seen.set(slug, count + 1);
@@ -54,6 +56,17 @@ test("every link and anchor of the documents leads somewhere", async () => {
   }
   assert.deepEqual(dead, []);
   assert.ok(count > 100, `only ${count} links were found`);
+});
+
+test("no heading skips a level", async () => {
+  const skipping = [];
+  for (const file of await documents()) {
+    const all = headings(await text(file));
+    all.forEach(([level, title], index) => {
+      if (level > (all[index - 1]?.[0] ?? level) + 1) skipping.push(`${file}: ${title}`);
+    });
+  }
+  assert.deepEqual(skipping, []);
 });
 
 test("the site's menu lists every page, and each has a description for search engines", async () => {
