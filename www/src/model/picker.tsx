@@ -151,12 +151,14 @@ function Repository({ suggestions, task, advanced, load, queued, current }: Repo
           value={typed}
           onInput={(e) => (typed.value = e.currentTarget.value)}
         />
-        <button type="button" class="secondary" onClick={search}>
-          {HUB.search}
-        </button>
-        <button type="submit" class="primary">
-          {PICKER.load}
-        </button>
+        <div class="row hub-actions">
+          <button type="button" class="secondary" onClick={search}>
+            {HUB.search}
+          </button>
+          <button type="submit" class="primary">
+            {PICKER.load}
+          </button>
+        </div>
       </div>
       {problem.value && (
         <p id={`${input}-problem`} class="problem" role="alert">
