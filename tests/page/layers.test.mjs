@@ -116,7 +116,7 @@ test("weights are read, written and loaded; files of other element types are ref
     const set = Array.from(await other.predict(x));
     await network.load(await other.save());
     const loaded = Array.from(await network.predict(x));
-    // f16 and bf16 of 0.5, and a type that is not read.
+    // 0.5 and 1 in types other than f32, and a type that is not read.
     const file = (dtype, words) => {
       const text = JSON.stringify({ "out.bias": { dtype, shape: [1], data_offsets: [0, words.byteLength] } }).padEnd(96);
       const bytes = new Uint8Array(8 + text.length + words.byteLength);
@@ -126,12 +126,12 @@ test("weights are read, written and loaded; files of other element types are ref
       return bytes;
     };
     const halves = [];
-    for (const [dtype, word] of [["F16", 0x3800], ["BF16", 0x3f00]]) {
-      await other.load(file(dtype, Uint16Array.of(word)));
+    for (const [dtype, words] of [["F16", Uint16Array.of(0x3800)], ["BF16", Uint16Array.of(0x3f00)], ["F64", Float64Array.of(0.5)], ["F8_E4M3", Uint8Array.of(0x30)], ["I8", Uint8Array.of(1)]]) {
+      await other.load(file(dtype, words));
       halves.push((await other.weights())["out.bias"].data[0]);
     }
     const refusals = {
-      type: await outcome(() => other.load(file("I8", Uint8Array.of(1)))),
+      type: await outcome(() => other.load(file("C64", new Uint8Array(8)))),
       damaged: await outcome(() => other.load(new Uint8Array(5))),
       name: await outcome(() => other.setWeights({ "2.weight": { shape: [1], data: new Float32Array(1) } })),
       shape: await outcome(() => other.setWeights({ "out.bias": { shape: [2], data: new Float32Array(2) } })),
@@ -144,11 +144,11 @@ test("weights are read, written and loaded; files of other element types are ref
   assert.notDeepEqual(found.before, found.first);
   assert.deepEqual(found.set, found.first);
   assert.deepEqual(found.loaded, found.first);
-  assert.deepEqual(found.halves, [0.5, 0.5]);
+  assert.deepEqual(found.halves, [0.5, 0.5, 0.5, 0.5, 1]);
   const { type, damaged, name, shape, data } = found.refusals;
   for (const { error } of Object.values(found.refusals)) assert.ok(error.isOurs, error.message);
   assert.deepEqual([type.error.code, damaged.error.code, name.error.code], ["malformed", "malformed", "request"]);
-  assert.match(type.error.message, /I8.*F16/);
+  assert.match(type.error.message, /C64.*F16/);
   assert.match(name.error.message, /0\.weight, 0\.bias, out\.weight, out\.bias/);
   assert.match(shape.error.message, /out\.bias/);
   assert.match(data.error.message, /Float32Array/);
