@@ -16,6 +16,7 @@ use pollster::block_on;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub fn stories() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../www/public/models/stories260K")
@@ -54,9 +55,12 @@ fn engine_logits(
     ids: &[u32],
     precision: Precision,
 ) -> Vec<f32> {
+    // Tests of one process run at once.
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
     let out = std::env::temp_dir().join(format!(
-        "jerboa-adapter-{}-{precision:?}",
-        std::process::id()
+        "jerboa-adapter-{}-{}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
     ));
     std::fs::create_dir_all(&out).expect("a folder");
     std::fs::write(out.join(CONFIG_FILE), adapter.config()).expect("settings");
