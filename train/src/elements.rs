@@ -1,20 +1,32 @@
 //! Elements of tensors as f32.
 
-use jerboa::format::Dtype;
 use jerboa::format::detect::float_type;
+use jerboa::format::fp8::{e4m3, e8m0};
+use jerboa::format::{Dtype, Float};
 
 /// Element types that [`as_f32`] reads, for messages.
 pub const READABLE: &str = "F64, F32, F16, BF16, integers, BOOL and the types of 8 bits";
 
-/// A float of at most 8 bits without infinities: its format but for the sign bit.
-struct SmallFloat {
+/// A format of 8 bits of the "FNUZ" kind: finite, with one zero, and one NaN in place of -0.
+struct FiniteFloat {
     mantissa_bits: u32,
     bias: i32,
 }
 
-impl SmallFloat {
-    /// The value of a byte whose exponent is not reserved.
+impl FiniteFloat {
+    const E4M3: Self = Self {
+        mantissa_bits: 3,
+        bias: 8,
+    };
+    const E5M2: Self = Self {
+        mantissa_bits: 2,
+        bias: 16,
+    };
+
     fn get(&self, byte: u8) -> f32 {
+        if byte == 0x80 {
+            return f32::NAN;
+        }
         let fraction = f32::from(byte & ((1 << self.mantissa_bits) - 1));
         let exponent = i32::from((byte & 0x7f) >> self.mantissa_bits);
         let one = (1u32 << self.mantissa_bits) as f32;
@@ -28,41 +40,18 @@ impl SmallFloat {
 
 /// The function that reads a type of one byte.
 fn byte_reader(dtype: Dtype) -> Option<fn(u8) -> f32> {
-    const E4M3: SmallFloat = SmallFloat {
-        mantissa_bits: 3,
-        bias: 7,
-    };
-    const E5M2: SmallFloat = SmallFloat {
-        mantissa_bits: 2,
-        bias: 15,
-    };
-    // "FNUZ": one zero, one NaN, and exponents that start one lower.
-    const E4M3_FNUZ: SmallFloat = SmallFloat { bias: 8, ..E4M3 };
-    const E5M2_FNUZ: SmallFloat = SmallFloat { bias: 16, ..E5M2 };
     Some(match dtype {
         Dtype::Bool => |byte| f32::from(u8::from(byte != 0)),
         Dtype::U8 => f32::from,
         Dtype::I8 => |byte| f32::from(byte as i8),
-        Dtype::F8E4M3 => |byte| match byte & 0x7f {
-            0x7f => f32::NAN,
-            _ => E4M3.get(byte),
-        },
-        Dtype::F8E5M2 => |byte| match byte & 0x7f {
-            0x7c => f32::INFINITY.copysign(E5M2.get(byte)),
-            0x7d.. => f32::NAN,
-            _ => E5M2.get(byte),
-        },
-        Dtype::F8E4M3Fnuz => |byte| match byte {
-            0x80 => f32::NAN,
-            _ => E4M3_FNUZ.get(byte),
-        },
-        Dtype::F8E5M2Fnuz => |byte| match byte {
-            0x80 => f32::NAN,
-            _ => E5M2_FNUZ.get(byte),
-        },
+        Dtype::F8E4M3 => e4m3,
+        // The upper byte of an f16.
+        Dtype::F8E5M2 => |byte| Float::F16.get(&[0, byte], 0).unwrap_or(f32::NAN),
+        Dtype::F8E4M3Fnuz => |byte| FiniteFloat::E4M3.get(byte),
+        Dtype::F8E5M2Fnuz => |byte| FiniteFloat::E5M2.get(byte),
         Dtype::F8E8M0 => |byte| match byte {
             0xff => f32::NAN,
-            _ => 2f32.powi(i32::from(byte) - 127),
+            _ => e8m0(byte),
         },
         _ => return None,
     })
@@ -98,7 +87,6 @@ pub fn as_f32(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jerboa::format::fp8::e4m3;
 
     /// The bits, with one pattern for all NaNs.
     fn bits(value: f32) -> u32 {
@@ -111,6 +99,19 @@ mod tests {
         let found = as_f32(Dtype::F8E4M3, &all).expect("read");
         for (byte, found) in all.iter().zip(found) {
             assert_eq!(bits(found), bits(e4m3(*byte)), "E4M3 {byte:#x}");
+        }
+        // FNUZ formats have one more in their bias.
+        for (dtype, finite, reserved) in [
+            (Dtype::F8E4M3, Dtype::F8E4M3Fnuz, 0x7f),
+            (Dtype::F8E5M2, Dtype::F8E5M2Fnuz, 0x7c),
+        ] {
+            let read = |dtype| as_f32(dtype, &all).expect("read");
+            let both = read(dtype).into_iter().zip(read(finite));
+            for (byte, (value, half)) in all.iter().zip(both) {
+                if byte & 0x7f < reserved && *byte != 0x80 {
+                    assert_eq!(bits(half), bits(value / 2.0), "{finite} {byte:#x}");
+                }
+            }
         }
         // The smallest, the largest and special values, by the tables of the OCP's 8-bit formats and of
         // ml_dtypes.

@@ -59,7 +59,7 @@ pub(super) fn mxfp8(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
 }
 
 /// Computes 2^(e - 127).
-fn e8m0(e: u8) -> f32 {
+pub fn e8m0(e: u8) -> f32 {
     f32::from_bits(if e == 0 {
         0x0040_0000
     } else {

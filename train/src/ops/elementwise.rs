@@ -17,7 +17,12 @@ fn compute(tape: &mut Tape<'_>, function: Function, inputs: &[&View<TrainBuffer>
 }
 
 /// Adds `function(inputs)` to the gradient of a node's input.
-fn add(tape: &mut Tape<'_>, function: Function, inputs: &[&View<TrainBuffer>], input: ValueId) {
+pub(super) fn add(
+    tape: &mut Tape<'_>,
+    function: Function,
+    inputs: &[&View<TrainBuffer>],
+    input: ValueId,
+) {
     let size = [tape.rows, tape.cols_of(input)];
     if let Some((dx, add)) = tape.target(input) {
         tape.push(elementwise(function, size, inputs, &dx, add));

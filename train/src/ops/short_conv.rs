@@ -1,6 +1,7 @@
 //! Short causal convolutions, gated as in LFM2 or plain.
 
 use super::Differentiate;
+use super::elementwise::add;
 use crate::kernels::elementwise::{Function, elementwise};
 use crate::kernels::norm::column_sums;
 use crate::kernels::short_conv::ShortConvShape;
@@ -12,16 +13,15 @@ use jerboa::kernels::view::View;
 /// What the forward pass keeps: the product of x and its gate, and the convolution.
 const KEPT: [&str; 2] = ["gated input", "convolution"];
 
-/// `out = a · b`, added to `out` if `add`.
+/// Appends `out = a · b`.
 fn product(
     tape: &mut Tape<'_>,
     [a, b]: [&View<TrainBuffer>; 2],
     out: &View<TrainBuffer>,
     cols: usize,
-    add: bool,
 ) {
     let size = [tape.rows, cols];
-    tape.push(elementwise(Function::Product, size, &[a, b], out, add));
+    tape.push(elementwise(Function::Product, size, &[a, b], out, false));
 }
 
 fn shape(op: &ShortConv, tape: &Tape<'_>, node: &Node) -> ShortConvShape<TrainBuffer> {
@@ -50,10 +50,10 @@ impl Differentiate for ShortConv {
         };
         let [gated, mixed] = KEPT.map(|name| tape.keep(name, shape.cols));
         let before = tape.view(before);
-        product(tape, [&x, &before], &gated, shape.cols, false);
+        product(tape, [&x, &before], &gated, shape.cols);
         tape.push(shape.forward(&gated, bias, &mixed));
         let after = tape.view(after);
-        product(tape, [&mixed, &after], &out, shape.cols, false);
+        product(tape, [&mixed, &after], &out, shape.cols);
         Ok(())
     }
 
@@ -71,10 +71,8 @@ impl Differentiate for ShortConv {
             let mixed = tape.kept(KEPT[1])?;
             let above = tape.temporary(cols);
             let gate = tape.view(after);
-            product(tape, [&dy, &gate], &above, cols, false);
-            if let Some((dx, add)) = tape.target(after) {
-                product(tape, [&dy, &mixed], &dx, cols, add);
-            }
+            product(tape, [&dy, &gate], &above, cols);
+            add(tape, Function::Product, &[&dy, &mixed], after);
             dy = above;
         }
         if let Some(weight) = tape.weight_gradient(self.weight) {
@@ -94,9 +92,7 @@ impl Differentiate for ShortConv {
         let factors = [node.inputs[0], before];
         for (index, input) in factors.into_iter().enumerate() {
             let other = tape.view(factors[1 - index]);
-            if let Some((target, add)) = tape.target(input) {
-                product(tape, [&dx, &other], &target, cols, add);
-            }
+            add(tape, Function::Product, &[&dx, &other], input);
         }
         Ok(())
     }
