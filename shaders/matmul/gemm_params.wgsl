@@ -1,19 +1,7 @@
 // Parameters and operands of a GEMM over rows of x, or with EXPERTS over row-expert pairs, and the weight row of an
 // output.
 struct Params {
-    k: u32,
-    k_blocks: u32,
-    groups: u32,
-    n: u32,
-    row0: u32,
-    x_offset: u32,
-    x_stride: u32,
-    out_offset: u32,
-    out_stride: u32,
-    res_offset: u32,
-    res_stride: u32,
-    res_times: u32,
-    up_row: u32,
+#import matmul/product_params
     scale: f32,
     softcap: f32,
 #ifdef EXPERTS

@@ -3,19 +3,7 @@
 // Sums are f32. NORM computes y = rmsnorm(x) Wᵀ: the norm only scales the dot product, so its sum of squares is
 // accumulated alongside. GATED computes act(x Gᵀ) * (x Uᵀ), with U params.up_row rows below G in the same planes.
 struct Params {
-    k: u32,
-    k_blocks: u32,
-    groups: u32,
-    n: u32,
-    row0: u32,
-    x_offset: u32,
-    x_stride: u32,
-    out_offset: u32,
-    out_stride: u32,
-    res_offset: u32,
-    res_stride: u32,
-    res_times: u32,
-    up_row: u32,
+#import matmul/product_params
     eps: f32,
     norm_offset: f32,
     scale: f32,

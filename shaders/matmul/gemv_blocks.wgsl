@@ -7,19 +7,7 @@
 // takes one iteration. KV_SPLITS loads x from that many KV splits of decode attention and reduces them. GATED computes
 // act(x Gᵀ) * (x Uᵀ), with U params.up_row rows below G in the same planes.
 struct Params {
-    k: u32,
-    k_blocks: u32,
-    groups: u32,
-    n: u32,
-    row0: u32,
-    x_offset: u32,
-    x_stride: u32,
-    out_offset: u32,
-    out_stride: u32,
-    res_offset: u32,
-    res_stride: u32,
-    res_times: u32,
-    up_row: u32,
+#import matmul/product_params
     share: u32,
     eps: f32,
     norm_offset: f32,

@@ -1,0 +1,15 @@
+// First `Params` fields of a product x Wᵀ whose kernel also has the epilogue: sizes, rows of W, x, out, the residual, the up
+// projection.
+    k: u32,
+    k_blocks: u32,
+    groups: u32,
+    n: u32,
+    row0: u32,
+    x_offset: u32,
+    x_stride: u32,
+    out_offset: u32,
+    out_stride: u32,
+    res_offset: u32,
+    res_stride: u32,
+    res_times: u32,
+    up_row: u32,
