@@ -17,11 +17,14 @@ async function documents() {
   return ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "pkg-template/README.md", ...(await inFolder("docs")), ...(await inFolder("www/docs"))];
 }
 
+/** The text outside of code blocks. */
+const withoutBlocks = (markdown) => markdown.replaceAll(/^ *```[\s\S]*?^ *```/gm, "");
+
 /** The text outside of code. */
-const prose = (markdown) => markdown.replaceAll(/^ *```[\s\S]*?^ *```/gm, "").replaceAll(/`[^`\n]*`/g, (code) => "x".repeat(code.length));
+const prose = (markdown) => withoutBlocks(markdown).replaceAll(/`[^`\n]*`/g, (code) => "x".repeat(code.length));
 
 /** Level and title of a document's headings. */
-const headings = (markdown) => [...markdown.replaceAll(/^ *```[\s\S]*?^ *```/gm, "").matchAll(/^(#{1,6}) +(.*)$/gm)].map(([, marks, title]) => [marks.length, title]);
+const headings = (markdown) => [...withoutBlocks(markdown).matchAll(/^(#{1,6}) +(.*)$/gm)].map(([, marks, title]) => [marks.length, title]);
 
 /** The anchors of a document's headings, as GitHub makes them. */
 function anchors(markdown) {
