@@ -197,10 +197,10 @@ function userAgent(): string {
 }
 
 /**
- * Error codes after which the next model of a list is tried: this one does not fit, is not supported, or is not
- * available.
+ * Codes of models that do not fit, are not supported, or are not available: the next model of a list is tried, and no
+ * client repeats the request.
  */
-const TRY_NEXT_MODEL: ReadonlySet<string> = new Set([
+export const UNUSABLE_MODEL: ReadonlySet<string> = new Set([
   "out_of_memory", "unknown_architecture", "unsupported_option", "unsupported_encoding", "not_found", "gated", "config", "malformed",
 ]);
 
@@ -211,20 +211,25 @@ const TRY_NEXT_MODEL: ReadonlySet<string> = new Set([
 async function loadFirst(sources: readonly (string | URL)[], options: LoadOptions): Promise<Model> {
   const reasons: string[] = [];
   const errors: JerboaError[] = [];
+  // `endpoint` and `revision` are for the names of a list; folders have addresses of their own.
+  const { endpoint: _, revision: __, ...ofFolders } = options;
+  const folders = sources.map((source) => isFolder(canonicalAddress(String(source))));
+  const hasName = folders.includes(false);
   for (const [i, source] of sources.entries()) {
     const last = i === sources.length - 1;
     try {
-      const model = await loadOne(source, options, !last || options.maxMemory !== undefined);
+      const model = await loadOne(source, hasName && folders[i] ? ofFolders : options, !last || options.maxMemory !== undefined);
       model.info.warnings.push(...reasons);
       return model;
     } catch (thrown) {
       const error = JerboaError.from(thrown);
       errors.push(error);
       reasons.push(`${withoutCredentials(source)} was skipped: ${error.message}`);
-      if (last || !TRY_NEXT_MODEL.has(error.code)) throw errors.length > 1 ? new JerboaError(error.code, reasons.join(" "), { cause: new AggregateError(errors) }) : error;
+      if (last || !UNUSABLE_MODEL.has(error.code)) throw errors.length > 1 ? new JerboaError(error.code, reasons.join(" "), { cause: new AggregateError(errors) }) : error;
     }
   }
-  throw invalidRequest("loadModel: the list of models is empty. Name at least one.");
+  // The last one returns or throws, and an empty list is one of files.
+  throw errors[0]!;
 }
 
 /** Names and URLs form a list of models; files form one model. */
@@ -236,6 +241,11 @@ function isModelList(source: ModelSource | readonly (string | URL)[]): source is
   return true;
 }
 
+/** Whether an address is a folder's or a file's URL, not a repository of the Hub. */
+function isFolder(address: string): boolean {
+  return address.includes("://") && !/^https:\/\/(huggingface\.co|hf\.co)\//.test(address);
+}
+
 /** Refuses options that do not apply to this source. */
 function refuseContradictions(model: EngineLoadOptions["model"], { revision, endpoint, token }: LoadOptions): void {
   if (typeof model !== "string") {
@@ -243,9 +253,8 @@ function refuseContradictions(model: EngineLoadOptions["model"], { revision, end
     if (name) throw invalidRequest(`loadModel: '${name}' applies to downloads, not to selected files. Leave it out.`);
     return;
   }
-  const folder = model.includes("://") && !/^https:\/\/(huggingface\.co|hf\.co)\//.test(model);
   const name = Object.entries({ revision, endpoint }).find(([, value]) => value !== undefined)?.[0];
-  if (folder && name) throw invalidRequest(`loadModel: '${name}' applies to a repository name, not to a folder's URL. Leave it out.`);
+  if (isFolder(model) && name) throw invalidRequest(`loadModel: '${name}' applies to a repository name, not to a folder's URL. Leave it out.`);
   const [, inName] = /^[^/@]+\/[^/@]+@(.+)$/.exec(model.replace(/\/[^/]+\.gguf$/i, "")) ?? [];
   if (inName && revision && inName !== revision) throw invalidRequest(`loadModel: the name has revision '${inName}', the options '${revision}'. Set one of them.`);
 }

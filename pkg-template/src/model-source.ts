@@ -25,7 +25,7 @@ export function sourceOf(source: ModelSource, where = "loadModel"): EngineLoadOp
     throw invalidRequest(`${where}: expected 'org/name', the URL of a folder or a .gguf file, or files, not ${source === "" ? "an empty string" : describe(source)}.`);
   }
   const files = Array.from(source as Iterable<File | NamedFile>, (entry, index) => toNamedFile(where, entry, index));
-  if (files.length === 0) throw invalidRequest(`${where}: the list of files is empty. Select the configuration and the weights.`);
+  if (files.length === 0) throw invalidRequest(`${where}: the list of files is empty. Pass the configuration and the weights, or 'org/name'.`);
   return files;
 }
 

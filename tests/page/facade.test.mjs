@@ -66,6 +66,7 @@ test("loadModel refuses invalid options with a clear message", async () => {
   await assert.rejects(load("a/b", { features: { f17: true } }), refusal("request", /Did you mean 'f16'/));
   await assert.rejects(load(""), refusal("request", /'org\/name', the URL of a folder or a .gguf file, or files/));
   await assert.rejects(load([]), refusal("request", /list of files is empty/));
+  await assert.rejects(load({}), refusal("request", /list of files is empty\. Pass the configuration and the weights, or 'org\/name'/));
   await assert.rejects(load("https://x.test/m/", { revision: "main" }), refusal("request", /'revision' applies to a repository name/));
   await assert.rejects(load("a/b@v1", { revision: "v2" }), refusal("request", /the name has revision 'v1', the options 'v2'/));
   await assert.rejects(load([new File([], "config.json")], { token: "t" }), refusal("request", /'token' applies to downloads/));
@@ -693,6 +694,18 @@ test("of several models the first that is available and fits is loaded, with the
   refusal("out_of_memory", /^http:\/\/host\.test\/large was skipped: .* b\/large was skipped: /)(secret);
   await assert.rejects(jerboa.loadModel(["a/large"], { worker: false, maxMemory: 1e6 }), refusal("out_of_memory", /9 GB/));
   assert.equal((await jerboa.loadModel("a/large", { worker: false, maxMemory: 1e6 })).info.model, "a/large", "a single model is the caller's choice");
+});
+
+test("of a list, 'endpoint' and 'revision' apply to names", async () => {
+  const options = { worker: false, endpoint: "https://hub.test", revision: "v1" };
+  const loaded = async (list) => {
+    await jerboa.loadModel(list, options);
+    const { model, endpoint, revision } = fake.seen.loads.at(-1);
+    return [model, endpoint, revision];
+  };
+  assert.deepEqual(await loaded(["no/such", "https://x.test/m/"]), ["https://x.test/m", undefined, undefined]);
+  assert.deepEqual(await loaded(["https://x.test/large/", "a/b"]), ["a/b", "https://hub.test", "v1"]);
+  await assert.rejects(jerboa.loadModel(["https://x.test/m/", "https://x.test/n/"], options), refusal("request", /'revision' applies to a repository name/));
 });
 
 test("addresses have one spelling; names and what the engine refuses stay as they are", async () => {
