@@ -2,7 +2,7 @@
 
 /**
  * The stable code of an error. The engine's codes pass from the wasm module unchanged; `unloaded`, `worker` and
- * `assets` belong to the facade, `store…` and `model_mismatch` to the memory.
+ * `assets` belong to the facade, `store…` and `model_mismatch` to the memory, `remote_refused` to the router.
  */
 export type JerboaErrorCode =
   // names, network, cache
@@ -19,8 +19,8 @@ export type JerboaErrorCode =
   | "unloaded" | "worker" | "assets"
   // the memory
   | "store" | "store_version" | "store_locked" | "store_blocked" | "model_mismatch"
-  // codes of newer engines
-  | (string & {});
+  // the router
+  | "remote_refused";
 
 /**
  * Every error of this package. `code` is stable and meant for programs; `message` is for people and says what to do.
@@ -43,7 +43,7 @@ export class JerboaError extends Error {
     if (thrown instanceof JerboaError) return thrown;
     if (typeof thrown === "object" && thrown !== null) {
       const { name, code, message } = thrown as { name?: unknown; code?: unknown; message?: unknown };
-      if (typeof code === "string" && typeof message === "string") return new JerboaError(code, message, { cause: thrown });
+      if (typeof code === "string" && typeof message === "string") return new JerboaError(code as JerboaErrorCode, message, { cause: thrown });
       if (name === "AbortError") return new JerboaError("aborted", "The operation was aborted.", { cause: thrown });
       if (typeof message === "string") return new JerboaError("internal", internal(String(name ?? "Error"), message), { cause: thrown });
     }

@@ -1,6 +1,6 @@
 /** RPC over a message port: results with transfer, aborts, events, and errors with their codes. */
 
-import { aborted, JerboaError, unloaded } from "./errors.js";
+import { aborted, JerboaError, type JerboaErrorCode, unloaded } from "./errors.js";
 import { CLOSE_TIMEOUT_MS, isolated, WORKER_LOCK_TIMEOUT_MS, WORKER_MAX_PINGS, WORKER_PING_MS } from "./waits.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 import type { Port } from "./platform.js";
@@ -14,7 +14,7 @@ type RpcReply =
   | { id: number; event: unknown }
   | { id: number; question: number; asked: unknown }
   | { id: number; result: unknown }
-  | { id: number; error: { code: string; message: string }; fatal: boolean }
+  | { id: number; error: { code: JerboaErrorCode; message: string }; fatal: boolean }
   | { pong: true }
   | { lock: string }
   | { closed: true };

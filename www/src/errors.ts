@@ -24,9 +24,10 @@ export function asError(thrown: unknown): JerboaError {
   return thrown instanceof JerboaError ? thrown : new JerboaError("internal", String(thrown));
 }
 
-export function userMessage(error: JerboaError): UserMessage {
+/** The message of an error; `reason` is its key, if the code has another one. */
+export function userMessage(error: JerboaError, reason = reasonOf(error)): UserMessage {
   const words = capital(withoutName(error));
-  const text = ERRORS[reasonOf(error)];
+  const text = ERRORS[reason];
   return text ? { text, details: words } : { text: words };
 }
 

@@ -1,6 +1,6 @@
 /** Requests and their answers as messages between threads or tabs. */
 
-import { JerboaError } from "../index.js";
+import { JerboaError, type JerboaErrorCode } from "../index.js";
 
 /** A request as a message. */
 export interface Call {
@@ -14,7 +14,7 @@ export interface Call {
 export type CallMessage = { id: string; from?: string } & ({ call: Call } | { abort: true });
 
 /** To the page: the head of an answer, its body piece by piece, its end. */
-export type ReplyMessage = { id: string } & ({ status: number; type: string } | { bytes: Uint8Array } | { end: true } | { failure: { code: string; message: string } });
+export type ReplyMessage = { id: string } & ({ status: number; type: string } | { bytes: Uint8Array } | { end: true } | { failure: { code: JerboaErrorCode; message: string } });
 
 /** Answers calls. */
 export class CallServer {

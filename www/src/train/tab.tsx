@@ -55,7 +55,7 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
         <Data model={model} />
       </div>
       <div class="desk-main">
-        {training.error.value && <Notice title={TRAIN.failed} error={training.error.value} />}
+        {training.error.value && <Notice title={TRAIN.failed} error={training.error.value} reason={training.error.value.code === "out_of_memory" ? "training_memory" : undefined} />}
         <Losses />
         <Samples />
         <Result model={model} />

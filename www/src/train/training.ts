@@ -115,10 +115,9 @@ export class TrainingState {
   }
 }
 
-/** An error with a code that has a message for visitors; the data's own errors are requests. */
+/** An error with a code; the data's own errors are requests. */
 function trainingError(thrown: unknown): JerboaError {
-  if (thrown instanceof JerboaError) return thrown.code === "out_of_memory" ? new JerboaError("training_memory", thrown.message) : thrown;
-  return thrown instanceof Error ? new JerboaError("request", thrown.message) : asError(thrown);
+  return thrown instanceof Error && !(thrown instanceof JerboaError) ? new JerboaError("request", thrown.message) : asError(thrown);
 }
 
 function numbers(settings: TrainingSettings): Record<keyof TrainingSettings, number> {

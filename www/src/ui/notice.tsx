@@ -10,11 +10,13 @@ interface Props {
   children?: ComponentChildren;
   /** Shows an error instead of `children`. */
   error?: JerboaError;
+  /** The key of the error's message, if the code has another one. */
+  reason?: string | undefined;
   actions?: ComponentChildren;
 }
 
-export function Notice({ title, children, error, actions }: Props) {
-  const said = error && userMessage(error);
+export function Notice({ title, children, error, reason, actions }: Props) {
+  const said = error && userMessage(error, reason);
   return (
     <div class="notice" role="alert">
       {title && <strong>{title}</strong>}
