@@ -2,6 +2,7 @@
 
 import { describe, everyItem, valid } from "./check.js";
 import { invalidRequest, JerboaError } from "./errors.js";
+import { UNUSABLE_MODEL } from "./load.js";
 import type { Model } from "./model.js";
 
 /** A model, or a function that loads it with its first request. */
@@ -62,7 +63,8 @@ export function createFetch(models: ServedModels): typeof fetch {
     } catch (thrown) {
       if (request.signal.aborted) throw request.signal.reason ?? new DOMException("The request was aborted.", "AbortError");
       const error = JerboaError.from(thrown);
-      return failure(STATUS[error.code] ?? 500, error.code, error.message);
+      // Clients repeat what fails with 500, the AI SDK also against `x-should-retry`. A model that cannot run here is not loaded again.
+      return failure(STATUS[error.code] ?? (UNUSABLE_MODEL.has(error.code) ? 422 : 500), error.code, error.message);
     }
   };
 }

@@ -1,7 +1,9 @@
-/** Several answers, prompts with a gap, predictions, own code in each step, single steps, and several models behind one fetch. Over the fake engine. */
+/** Several answers, prompts with a gap, predictions, own code in each step, single steps, several models behind one fetch, and its status codes. Over the fake engine. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateText } from "ai";
 import OpenAI from "openai";
 import { buildFacade } from "./support/facade.mjs";
 
@@ -194,4 +196,21 @@ test("one fetch serves several models by name, and loads them on demand", async 
   assert.deepEqual(asked, ["a", "b"]);
   assert.throws(() => jerboa.createFetch({ a: "org/name" }), refusal("request", /'a' must be a model or a function/));
   assert.throws(() => jerboa.createFetch("org/name"), refusal("request", /the argument must be a model/));
+});
+
+test("a client repeats no request that fails because of the model or the device", async () => {
+  let attempts = 0;
+  const failing = (name, options) => () => {
+    attempts++;
+    return jerboa.loadModel(name, { worker: false, ...options });
+  };
+  const fetch = jerboa.createFetch({ large: failing(["a/large"], { maxMemory: 1e6 }), gated: failing("org/gated"), offline: failing("no/network") });
+  const provider = createOpenAICompatible({ name: "jerboa", baseURL: "http://jerboa/v1", fetch });
+  const outcomes = {};
+  for (const name of ["large", "gated", "offline"]) {
+    attempts = 0;
+    const error = await generateText({ model: provider(name), prompt: "x", maxRetries: 1 }).catch((thrown) => thrown);
+    outcomes[name] = [attempts, (error.lastError ?? error).statusCode];
+  }
+  assert.deepEqual(outcomes, { large: [1, 422], gated: [1, 422], offline: [2, 500] });
 });
