@@ -7,7 +7,7 @@ mod server;
 mod truth;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,6 +17,7 @@ use jerboa::hub::{
     AbortFlag, DirStore, HubOptions, ModelRef, Phase, Progress, ProgressEvent, RetryPolicy, Source,
     cached_models, delete_cached,
 };
+use jerboa::task::TextPipeline;
 use jerboa::{Error, Result};
 use pollster::block_on;
 use serde_json::json;
@@ -267,6 +268,47 @@ fn a_folder_is_requested_file_by_file() {
     let changed = content(50);
     server.change(WEIGHTS, &file_of(&changed));
     assert_eq!(block_on(all()).expect("the third load").1, changed);
+}
+
+/// A browser reports each file that is missing in the console.
+#[test]
+fn files_that_others_replace_are_not_requested() {
+    let (server, _) = single();
+    let folder = ModelRef::parse(&format!("{}/files/org/model/", server.hub)).expect("a folder");
+    let requested = || -> BTreeSet<String> {
+        let seen = server.log(0).len();
+        block_on(async {
+            let options = HubOptions {
+                cache: false,
+                ..options(&server)
+            };
+            let source =
+                Source::open(&folder, &options, AbortFlag::new(), Progress::silent()).await?;
+            TextPipeline::open(&source).await
+        })
+        .expect("a tokenizer");
+        let names = server.log(seen).into_iter();
+        names
+            .filter_map(|r| Some(r.path.rsplit_once('/')?.1.to_owned()))
+            .collect()
+    };
+    let replaced = ["special_tokens_map.json", "chat_template.json"];
+    let tokenizer = br#"{"model":{"type":"WordLevel","vocab":{"a":0,"<e>":1},"unk_token":"a"}}"#;
+    server.file("tokenizer.json", tokenizer);
+    server.file("tokenizer_config.json", br#"{"eos_token":"<e>"}"#);
+    let names = requested();
+    assert!(
+        replaced.iter().all(|name| names.contains(*name)),
+        "{names:?}"
+    );
+    let config = br#"{"eos_token":"<e>","added_tokens_decoder":{}}"#;
+    server.change("tokenizer_config.json", config);
+    server.file("chat_template.jinja", b"{{ messages }}");
+    let names = requested();
+    assert!(
+        replaced.iter().all(|name| !names.contains(*name)),
+        "{names:?}"
+    );
 }
 
 #[test]

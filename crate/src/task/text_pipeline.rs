@@ -184,20 +184,35 @@ pub(super) struct TokenizerSources {
 impl TokenizerSources {
     pub(super) async fn from_source(source: &Source) -> Result<Self> {
         let read = |name| reading(source, name);
-        let vocabulary = try_join3(
-            read("tokenizer.json"),
-            read("tokenizer_config.json"),
-            read("special_tokens_map.json"),
-        );
-        let others = try_join3(
-            read("generation_config.json"),
-            read("chat_template.jinja"),
-            read("chat_template.json"),
-        );
+        // Browsers report each missing file of a folder in the console, so a file that another one
+        // replaces is not requested. As in transformers, special_tokens_map.json counts only
+        // without `added_tokens_decoder`.
+        let named_tokens = async {
+            let config = read("tokenizer_config.json").await?;
+            let has_tokens = config
+                .as_deref()
+                .and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok())
+                .is_some_and(|config| config["added_tokens_decoder"].is_object());
+            let map = match has_tokens {
+                true => None,
+                false => read("special_tokens_map.json").await?,
+            };
+            Ok((config, map))
+        };
+        let template = async {
+            let jinja = read("chat_template.jinja").await?;
+            let json = match jinja {
+                Some(_) => None,
+                None => read("chat_template.json").await?,
+            };
+            Ok((jinja, json))
+        };
+        let others = try_join(read("tokenizer.json"), read("generation_config.json"));
         let (
-            (tokenizer, tokenizer_config, special_tokens_map),
-            (generation_config, jinja, template_json),
-        ) = try_join(vocabulary, others).await?;
+            (tokenizer, generation_config),
+            (tokenizer_config, special_tokens_map),
+            (jinja, template_json),
+        ) = try_join3(others, named_tokens, template).await?;
         let tokenizer = match tokenizer {
             Some(bytes) => Some(bytes),
             None => Box::pin(convert_slow_tokenizer(source, tokenizer_config.as_deref())).await?,
