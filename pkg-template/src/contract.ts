@@ -145,6 +145,8 @@ export interface EngineInfo {
   reasoning?: boolean;
   /** Variables of the chat template that control reasoning: `enable_thinking`, `thinking`, `reasoning_effort`. */
   reasoningControls?: string[];
+  /** Whether the model's generation_config.json samples; without it decoding is greedy. For text-generation models. */
+  samplesByDefault?: boolean;
   /** Whether the vocabulary has fill-in-the-middle tokens, for `suffix` of `completions.create`. */
   fillInTheMiddle?: boolean;
   /**

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
-import { answered, chatting, closeSheet, field, send, sheet } from "./support/states.mjs";
+import { answered, chatting, closeSheet, field, pick, send, sheet } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site;
@@ -39,6 +39,36 @@ test("a question has several answers, each with the turns after it, and they sur
   await page.getByRole("button", { name: "Previous answer", exact: true }).click();
   assert.deepEqual(await questions(page), ["first", "second", "after the first answer"]);
   assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("models that decode greedily by default are sampled in a chat; the user's temperature has priority", options, async () => {
+  const record = () => {
+    window.requests = [];
+    const { postMessage } = Worker.prototype;
+    Worker.prototype.postMessage = function (message, ...rest) {
+      if (message?.method === "generate") window.requests.push(message.args[0]);
+      return postMessage.call(this, message, ...rest);
+    };
+  };
+  const { page, context } = await site.open({}, record);
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
+  const temperature = async (text) => {
+    await send(page, text);
+    return page.evaluate(() => window.requests.at(-1).temperature);
+  };
+  assert.equal(await temperature("once"), undefined, "a story");
+  await pick(page, "org/chat");
+  await page.getByRole("button", { name: /^org\/chat/ }).waitFor();
+  assert.equal(await temperature("one"), undefined, "the model's own");
+  await pick(page, "org/greedy");
+  await page.getByRole("button", { name: /^org\/greedy/ }).waitFor();
+  assert.equal(await temperature("two"), 0.7);
+  await sheet("Settings")(page);
+  await page.getByRole("spinbutton", { name: "Temperature", exact: true }).fill("0");
+  await page.getByRole("spinbutton", { name: "Temperature", exact: true }).blur();
+  await closeSheet(page);
+  assert.equal(await temperature("three"), 0);
   await context.close();
 });
 

@@ -6,7 +6,7 @@ use super::{character, load_tiny, request, run, tiny_files, tiny_with};
 use jerboa::Error;
 use jerboa::hub::AbortFlag;
 use jerboa::sample::generation::{APPLIED, GenerationConfig, HARMLESS, UNSUPPORTED};
-use jerboa::task::{ChatModel, FinishReason};
+use jerboa::task::{ChatModel, FinishReason, ServesTask};
 use jerboa::text::EncodeOptions;
 use jerboa_tests::golden::golden;
 use pollster::block_on;
@@ -39,6 +39,12 @@ fn answers_follow_generation_config_as_in_transformers() {
     let plain = &answers[0];
     for case in answers {
         let mut model = llama(&case["config"]);
+        assert_eq!(
+            model.info()["samplesByDefault"],
+            json!(case["config"]["do_sample"] == true),
+            "{}",
+            case["config"]
+        );
         // No maxTokens: the configuration's value applies.
         let outcome = run(&mut model, json!({ "ids": case["prompt"] }));
         assert_eq!(outcome.ids, ids(&case["ids"]), "{}", case["config"]);

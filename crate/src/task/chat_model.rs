@@ -209,6 +209,7 @@ impl ServesTask for ChatModel {
         info["reasoningControls"] = json!(reasoning_controls(self.text.template_source()));
         let fim = self.text.tokenizer().ok().and_then(Tokenizer::fim_tokens);
         info["fillInTheMiddle"] = json!(fim.is_some());
+        info["samplesByDefault"] = json!(!self.defaults.params.greedy);
         info["capabilities"] = modalities(self.vision.as_ref());
         info
     }

@@ -108,7 +108,7 @@ export class Engine {
     const device = { vendor: "double", architecture: "", description: "", f16: true, subgroups: true, software: false };
     const sizes = { parameters: 26e4, bytes: { weights: 1.1e6, kv: 2e5, activations: 1e5 }, weights: "f32", device, ...(task === "embed" ? { dimensions: 3 } : {}) };
     const capabilities = /seeing|vision|VLM|clip/.test(name) ? ["text", "image", "video"] : ["text"];
-    const answers = { toolCalls: name.includes("unknown") ? null : "hermes", reasoning: /thinking|Qwen3-1\.7B/.test(name), reasoningControls: name.includes("thinking") ? [name.includes("effort") ? "reasoning_effort" : "enable_thinking"] : [] };
+    const answers = { samplesByDefault: !name.includes("greedy"), toolCalls: name.includes("unknown") ? null : "hermes", reasoning: /thinking|Qwen3-1\.7B/.test(name), reasoningControls: name.includes("thinking") ? [name.includes("effort") ? "reasoning_effort" : "enable_thinking"] : [] };
     return { model: name, architecture: "Double", task, contextLength: 64, vocabSize: 9, warnings: [], hasChatTemplate: !/base|stories/.test(name), fillInTheMiddle: /coder/i.test(name), capabilities, ...(task === "generate" ? answers : {}), ...sizes, ...sound[task] };
   }
 
@@ -247,7 +247,11 @@ export class Engine {
   }
 
   encodeImage() {
-    return { id: 1, tokens: 4 };
+    return { id: 1, tokens: 4, grids: [[2, 2]], tiles: [[1, 1]], ms: 1 };
+  }
+
+  async imageEmbeddings() {
+    return new Float32Array(8);
   }
 
   hasImage() {

@@ -1,7 +1,7 @@
 /** The conversation and its running answer. */
 
 import { computed, signal } from "@preact/signals";
-import type { ChatMessage, ChatStream, GenerationResult, ImagePart, Model, TextPart, ToolCall, ToolCallDelta } from "jerboa";
+import type { ChatMessage, ChatStream, GenerationResult, ImagePart, Model, ModelInfo, TextPart, ToolCall, ToolCallDelta } from "jerboa";
 import { asError } from "../errors";
 import { recordRate } from "../model/decode-rate";
 import { CHAT, DEVICE, MESSAGE } from "../strings";
@@ -24,6 +24,16 @@ type AnswerSink = { piece: (text: string) => void; step: (step: ToolStep) => voi
 
 /** Sampling options of a regenerated answer; greedy decoding would repeat the first one. */
 const RESAMPLE = { temperature: 0.8, topP: 0.95 };
+
+/** Sampling options for chat models without their own: small ones repeat themselves when they decode greedily. */
+const CHAT_SAMPLING = { temperature: 0.7, topP: 0.95 };
+
+type DefaultSampling = typeof RESAMPLE;
+
+/** The sampling options that apply where the user has set none; undefined for the model's own. */
+function defaultSampling({ hasChatTemplate, samplesByDefault }: ModelInfo): DefaultSampling | undefined {
+  return hasChatTemplate && samplesByDefault === false ? CHAT_SAMPLING : undefined;
+}
 
 /** Milliseconds between two saves of an answer that is being generated. */
 const UNFINISHED_INTERVAL_MS = 300;
@@ -179,7 +189,7 @@ export class Conversation {
     open.value = this.#id;
   }
 
-  async #answer(model: Model, question = this.turns.peek().at(-1), otherwise?: typeof RESAMPLE, files: Attachment[] = []): Promise<void> {
+  async #answer(model: Model, question = this.turns.peek().at(-1), otherwise?: DefaultSampling, files: Attachment[] = []): Promise<void> {
     const turn = this.#thread.add("assistant", "", question);
     this.completion.value = !model.info.hasChatTemplate;
     await this.#write(model, this.turns.peek().slice(0, -1), turn, otherwise, files);
@@ -195,7 +205,7 @@ export class Conversation {
   }
 
   /** Generates a turn, from its start or continuing its text. */
-  async #write(model: Model, history: Turn[], turn: Turn, otherwise?: typeof RESAMPLE, files: Attachment[] = []): Promise<void> {
+  async #write(model: Model, history: Turn[], turn: Turn, otherwise = defaultSampling(model.info), files: Attachment[] = []): Promise<void> {
     turn.running.value = true;
     turn.error.value = undefined;
     turn.cut.value = false;
