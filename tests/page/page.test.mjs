@@ -157,7 +157,15 @@ test("a model for another task is named with the tab it belongs to; errors are r
   await pick(page, "org/embedder");
   const alert = page.getByRole("main").getByRole("alert");
   await alert.waitFor();
-  assert.match(await alert.innerText(), /org\/embedder cannot generate text\.[^]*embedding model/);
+  assert.match(await alert.innerText(), /org\/embedder cannot generate text\. stories260K stays loaded\.[^]*embedding model/);
+  // The model that works is not replaced.
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
+  assert.match(await page.locator(".model-button").innerText(), /stories260K/);
+  await send(page, "one two");
+  await alert.waitFor();
+  await alert.getByRole("button", { name: "Dismiss", exact: true }).click();
+  await alert.waitFor({ state: "detached" });
+  await page.getByRole("button", { name: "New conversation", exact: true }).click();
   await pick(page, "org/whisper");
   await alert.getByText("org/whisper cannot generate text.").waitFor();
   assert.equal(await alert.getByRole("link", { name: "Speech to text", exact: true }).getAttribute("href"), "#stt");
@@ -166,7 +174,8 @@ test("a model for another task is named with the tab it belongs to; errors are r
   await page.getByRole("region", { name: "Documents", exact: true }).waitFor();
   await pick(page, "org/chat");
   await alert.waitFor();
-  assert.match(await alert.innerText(), /org\/chat is not an embedding model\./);
+  assert.match(await alert.innerText(), /org\/chat is not an embedding model\. words-encoder stays loaded\./);
+  await page.getByRole("region", { name: "Documents", exact: true }).waitFor();
   await page.getByRole("link", { name: "Chat", exact: true }).click();
   await pick(page, "org/gated");
   await page.getByRole("button", { name: "Enter a token", exact: true }).waitFor();

@@ -1,5 +1,8 @@
 /** The chat model, which the Train tab trains. */
 
-import { ModelSlot } from "../model/model-store";
+import { ModelSlot, type ReadyModel } from "../model/model-store";
 
-export const chatSlot = new ModelSlot("chat");
+/** Whether a model generates text. */
+export const generatesText = ({ model, reads }: ReadyModel): boolean => reads && model.info.task === "generate";
+
+export const chatSlot = new ModelSlot("chat", generatesText);

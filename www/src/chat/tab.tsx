@@ -10,6 +10,7 @@ import { DeviceSheet } from "../model/device";
 import { DownloadCount } from "../model/download-button";
 import { Picker } from "../model/picker";
 import { PendingStrip } from "../model/status";
+import { keptModel } from "../model/wrong-model";
 import { CopyButton } from "../ui/copy";
 import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
@@ -23,7 +24,7 @@ import { open as opened } from "./history";
 import { HistorySheet, share } from "./history-sheet";
 import { Message } from "./message";
 import { SettingsSheet } from "./settings";
-import { chatSlot } from "./slot";
+import { chatSlot, generatesText } from "./slot";
 import { NotForText, Welcome } from "./welcome";
 import { ANSWER, CHAT, HISTORY, HUB, LOAD, PICKER, SETTINGS, TOOLBAR, TRAIN, VISION } from "../strings";
 import { locale } from "../language";
@@ -37,7 +38,7 @@ type Sheet = "none" | "model" | "token" | "answers" | "settings" | "device" | "h
 /** The loaded model, if it can generate text. */
 function writes(): Model | undefined {
   const ready = slot.current.value;
-  return ready && ready.reads && ready.model.info.task === "generate" ? ready.model : undefined;
+  return ready && generatesText(ready) ? ready.model : undefined;
 }
 
 export function ChatTab() {
@@ -160,7 +161,12 @@ function Stage({ choose }: { choose: (advanced: boolean) => void }) {
   const pending = slot.pending.value;
   const model = writes();
   const talking = conversation.turns.value.length > 0;
-  const above = pending && (ready || talking) && <PendingStrip slot={slot} pending={pending} choose={choose} />;
+  const refused = slot.refused.value;
+  const above = refused ? (
+    <NotForText model={refused.model} reads={refused.reads} choose={() => choose(false)} kept={keptModel(slot)} />
+  ) : (
+    pending && (ready || talking) && <PendingStrip slot={slot} pending={pending} choose={choose} />
+  );
   if (talking && (!ready || model)) return <Log above={above} model={model} />;
   return (
     <div class="stage">

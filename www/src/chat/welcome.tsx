@@ -6,7 +6,7 @@ import { bytes } from "../format";
 import { BUNDLED_CHAT, FIRST_CHAT, requestOf } from "../model/catalog";
 import type { ModelSlot } from "../model/model-store";
 import { PendingStage } from "../model/status";
-import { WrongModel } from "../model/wrong-model";
+import { type Kept, WrongModel } from "../model/wrong-model";
 import { ALSO, APP, CHAT, LINKS, LINK_LABELS, NOTES } from "../strings";
 import { gpu } from "../webgpu";
 
@@ -136,13 +136,14 @@ function Also() {
 const SPEECH_TABS: Partial<Record<string, string>> = { transcribe: "stt", speak: "tts" };
 
 /** The notice for a model that cannot generate text. */
-export function NotForText({ model, reads, choose }: { model: Model; reads: boolean; choose: () => void }) {
+export function NotForText({ model, reads, choose, kept }: { model: Model; reads: boolean; choose: () => void; kept?: Kept | undefined }) {
   const { task } = model.info;
   const tab = ALSO.tabs.find(({ id }) => id === SPEECH_TABS[task]);
   return (
     <WrongModel
       title={CHAT.notForText(model.info.model)}
       choose={choose}
+      kept={kept}
       more={
         <>
           {task === "embed" && (

@@ -5,7 +5,7 @@ import { refreshCached } from "../model/cached";
 import { BUNDLED_ENCODER, MINILM } from "../model/catalog";
 import { ModelSlot } from "../model/model-store";
 
-export const embeddingSlot = new ModelSlot("embedding");
+export const embeddingSlot = new ModelSlot("embedding", ({ model }) => model.info.task === "embed");
 
 /** Loads the initial model: the last one, else MiniLM if it is cached, else the bundled one. */
 export async function loadFirst(): Promise<void> {

@@ -6,7 +6,7 @@ import { useEffect } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { EMBEDDING_SUGGESTIONS, BUNDLED_ENCODER, MINILM } from "../model/catalog";
 import { ModelStage } from "../model/stage";
-import { WrongModel } from "../model/wrong-model";
+import { type Kept, WrongModel } from "../model/wrong-model";
 import { EMBEDDING, HUB, LOAD, TAB_NAMES, UI } from "../strings";
 import { Notice } from "../ui/notice";
 import { Documents } from "./documents";
@@ -39,7 +39,7 @@ export function EmbeddingTab() {
       hubTask="sentence-similarity"
       facts={facts}
     >
-      {(model, choose) => model && <Desk model={model} choose={choose} />}
+      {(model, choose, kept) => model && <Desk model={model} choose={choose} kept={kept} />}
     </ModelStage>
   );
 }
@@ -50,10 +50,10 @@ function facts({ info }: Model, fromCache: boolean): string {
   return parts.join(" · ");
 }
 
-function Desk({ model, choose }: { model: Model; choose: () => void }) {
+function Desk({ model, choose, kept }: { model: Model; choose: () => void; kept: Kept | undefined }) {
   if (model.info.task !== "embed") {
     return (
-      <WrongModel title={EMBEDDING.wrongTask(model.info.model)} choose={choose}>
+      <WrongModel title={EMBEDDING.wrongTask(model.info.model)} choose={choose} kept={kept}>
         {model.info.task === "rerank" ? EMBEDDING.ranks : EMBEDDING.generates}
       </WrongModel>
     );

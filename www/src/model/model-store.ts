@@ -57,6 +57,8 @@ export class ModelSlot {
   readonly current = signal<ReadyModel | undefined>(undefined);
   /** The model that is loading. */
   readonly pending = signal<PendingModel | undefined>(undefined);
+  /** A model for another task, which was unloaded again in favor of the current one. */
+  readonly refused = signal<ReadyModel | undefined>(undefined);
   readonly model = computed(() => this.current.value?.model);
   /** The last chosen model without its token; selected files are lost on reload. */
   readonly lastRequest: Signal<LoadRequest | null>;
@@ -65,9 +67,11 @@ export class ModelSlot {
 
   /** The tab's options for every load. */
   readonly more: () => LoadOptions;
+  readonly #accepts: (ready: ReadyModel) => boolean;
 
-  /** `more` are the tab's options for every load. */
-  constructor(name: string, more: LoadOptions | (() => LoadOptions) = {}) {
+  /** `accepts` says whether a model is for the tab's task; `more` are the tab's options for every load. */
+  constructor(name: string, accepts: (ready: ReadyModel) => boolean, more: LoadOptions | (() => LoadOptions) = {}) {
+    this.#accepts = accepts;
     this.more = typeof more === "function" ? more : () => more;
     this.lastRequest = stored<LoadRequest | null>(`${name}.model`, null, isWanted);
     slots.push(this);
@@ -86,12 +90,16 @@ export class ModelSlot {
     await this.#drop();
   }
 
-  /** Loads a model. The current one stays usable until the new one is ready, unless both do not fit together. */
+  /**
+   * Loads a model. The current one stays usable until the new one is ready, unless both do not fit together. It is not
+   * replaced by a model for another task.
+   */
   async load(wanted: LoadRequest): Promise<void> {
     this.#loading?.abort();
     this.#ejected = false;
     const controller = new AbortController();
     this.#loading = controller;
+    this.refused.value = undefined;
     this.pending.value = { wanted };
     announce(LOAD.begins(wanted.label));
     try {
@@ -102,6 +110,12 @@ export class ModelSlot {
       });
       if (controller.signal.aborted) return void ready.model.unload();
       const before = this.current.peek();
+      if (before && this.#accepts(before) && !this.#accepts(ready)) {
+        this.pending.value = undefined;
+        this.refused.value = ready;
+        await ready.model.unload();
+        return void refreshCached();
+      }
       this.current.value = ready;
       this.pending.value = undefined;
       const { token: _, ...options } = wanted.options;
@@ -130,6 +144,11 @@ export class ModelSlot {
     this.#loading?.abort();
     this.pending.value = undefined;
     announce(LOAD.cancelled);
+  }
+
+  /** Hides the notice about a refused model. */
+  dismiss(): void {
+    this.refused.value = undefined;
   }
 
   async #drop(): Promise<void> {

@@ -11,6 +11,7 @@ import { DownloadCount } from "./download-button";
 import { type Bundled, Picker } from "./picker";
 import type { ModelSlot } from "./model-store";
 import { PendingStage, PendingStrip } from "./status";
+import { type Kept, keptModel } from "./wrong-model";
 
 interface Props {
   slot: ModelSlot;
@@ -23,14 +24,15 @@ interface Props {
   facts: (model: Model, fromCache: boolean) => string;
   /** Controls at the end of the toolbar. */
   tools?: ComponentChildren;
-  /** Content below the loading state, with or without a model. `choose` opens the picker. */
-  children: (model: Model | undefined, choose: () => void) => ComponentChildren;
+  /** Content below the loading state, with or without a model, or about a refused one. `choose` opens the picker. */
+  children: (model: Model | undefined, choose: () => void, kept?: Kept) => ComponentChildren;
 }
 
 export function ModelStage({ slot, title, suggestions, hubTask, bundled, facts, tools, children }: Props) {
   const sheet = useSignal<"none" | "model" | "token">("none");
   const ready = slot.current.value;
   const pending = slot.pending.value;
+  const refused = slot.refused.value;
   const choose = (advanced: boolean): void => void (sheet.value = advanced ? "token" : "model");
   return (
     <div class="chat">
@@ -47,6 +49,7 @@ export function ModelStage({ slot, title, suggestions, hubTask, bundled, facts, 
         <h1 class="unseen">{title}</h1>
         {gpu.value?.software && <p class="hint software">{APP.software}</p>}
         {pending && (ready ? <PendingStrip slot={slot} pending={pending} choose={choose} /> : <PendingStage slot={slot} pending={pending} choose={choose} />)}
+        {refused && children(refused.model, () => choose(false), keptModel(slot))}
         {children(ready?.model, () => choose(false))}
       </div>
       <Picker slot={slot} task={hubTask} bundled={bundled} suggestions={suggestions} open={sheet.value !== "none"} advanced={sheet.value === "token"} onClose={() => (sheet.value = "none")} />

@@ -1,11 +1,25 @@
-/** The notice in place of a tab whose model is for another task. */
+/** The notice about a model for another task: instead of the tab, or above it if its model stays loaded. */
 
 import type { ComponentChildren } from "preact";
 import { LOAD } from "../strings";
 import { Notice } from "../ui/notice";
+import type { ModelSlot } from "./model-store";
+
+/** The model that stays loaded, and how to hide the notice. */
+export interface Kept {
+  label: string;
+  dismiss: () => void;
+}
+
+/** The model that a slot has kept instead of the refused one. */
+export function keptModel(slot: ModelSlot): Kept | undefined {
+  const before = slot.current.value;
+  return before && slot.refused.value ? { label: before.wanted.label, dismiss: () => slot.dismiss() } : undefined;
+}
 
 interface Props {
   title: string;
+  kept?: Kept | undefined;
   /** Opens the choice of models. */
   choose: () => void;
   /** Further actions. */
@@ -14,16 +28,21 @@ interface Props {
   children: ComponentChildren;
 }
 
-export function WrongModel({ title, choose, more, children }: Props) {
+export function WrongModel({ title, kept, choose, more, children }: Props) {
   return (
     <Notice
-      title={title}
+      title={kept ? `${title} ${LOAD.staysLoaded(kept.label)}` : title}
       actions={
         <>
           <button type="button" class="primary" onClick={choose}>
             {LOAD.other}
           </button>
           {more}
+          {kept && (
+            <button type="button" class="secondary" onClick={kept.dismiss}>
+              {LOAD.dismiss}
+            </button>
+          )}
         </>
       }
     >

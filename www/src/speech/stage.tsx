@@ -6,8 +6,8 @@ import { bytes } from "../format";
 import { requestOf, type Suggestion } from "../model/catalog";
 import type { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
+import { WrongModel } from "../model/wrong-model";
 import { CHAT, PICKER, STT } from "../strings";
-import { Notice } from "../ui/notice";
 
 /** Names of the tasks at the Hub. */
 const HUB_TASKS: Record<string, string> = { transcribe: "automatic-speech-recognition", speak: "text-to-speech" };
@@ -37,7 +37,7 @@ export function Stage({ slot, task, title, suggestions, empty, wrong, facts, asi
   );
   return (
     <ModelStage slot={slot} title={title} suggestions={suggestions} hubTask={HUB_TASKS[task] ?? ""} facts={facts}>
-      {(model, choose) => (
+      {(model, choose, kept) => (
         <>
           {!model && !slot.pending.value && (
             <section class="panel empty" aria-label={title}>
@@ -58,7 +58,12 @@ export function Stage({ slot, task, title, suggestions, empty, wrong, facts, asi
             </section>
           )}
           {(!model || fits(model)) && !slot.pending.value && beside}
-          {model && (fits(model) ? children(model) : <Notice title={wrong(model.info.model)} actions={button(choose)}>{empty}</Notice>)}
+          {model && fits(model) && children(model)}
+          {model && !fits(model) && (
+            <WrongModel title={wrong(model.info.model)} choose={choose} kept={kept}>
+              {empty}
+            </WrongModel>
+          )}
         </>
       )}
     </ModelStage>

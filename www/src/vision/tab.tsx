@@ -9,7 +9,7 @@ import { bytes, milliseconds, parameters } from "../format";
 import { BUNDLED_VISION, requestOf, VISION_SUGGESTIONS } from "../model/catalog";
 import { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
-import { WrongModel } from "../model/wrong-model";
+import { type Kept, WrongModel } from "../model/wrong-model";
 import { HUB, LOAD, TAB_NAMES, TOOLBAR, UI, VISION } from "../strings";
 import { Icon } from "../ui/icon";
 import { ImageFacts, ImageList } from "./images";
@@ -17,7 +17,7 @@ import { type VisionTurn, VisionChat } from "./vision-chat";
 import { locale } from "../language";
 
 // Outside the component: switching tabs keeps the model and the conversation.
-const slot = new ModelSlot("vision");
+const slot = new ModelSlot("vision", ({ model }) => acceptsImages(model));
 const vision = new VisionChat();
 let met: Model | undefined;
 
@@ -50,7 +50,7 @@ export function VisionTab() {
         </>
       }
     >
-      {(model, choose) => model && <Desk model={model} choose={choose} />}
+      {(model, choose, kept) => model && <Desk model={model} choose={choose} kept={kept} />}
     </ModelStage>
   );
 }
@@ -65,10 +65,10 @@ function facts({ info }: Model, fromCache: boolean): string {
   return parts.join(" · ");
 }
 
-function Desk({ model, choose }: { model: Model; choose: () => void }) {
+function Desk({ model, choose, kept }: { model: Model; choose: () => void; kept: Kept | undefined }) {
   if (!acceptsImages(model)) {
     return (
-      <WrongModel title={VISION.noImages(model.info.model)} choose={choose}>
+      <WrongModel title={VISION.noImages(model.info.model)} choose={choose} kept={kept}>
         {VISION.chooseVision}
       </WrongModel>
     );
