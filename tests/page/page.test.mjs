@@ -248,6 +248,32 @@ test("every control has a name, and the theme is saved", options, async () => {
   assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
   await page.reload();
   assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+  for (const other of ["bench", "report"]) {
+    await page.goto(`${site.url}/${other}/index.html`);
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark", other);
+    await toggle.click();
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), undefined, other);
+    while (!/dark/.test(await toggle.getAttribute("aria-label"))) await toggle.click();
+    assert.equal(await page.getByRole("link", { name: "Docs", exact: true }).getAttribute("href"), "../docs/");
+    await page.getByRole("link", { name: "Source", exact: true }).waitFor();
+  }
+  await context.close();
+});
+
+test("on a phone the question of the Vision tab stays on the screen below a long conversation", options, async () => {
+  const { page, context } = await site.open({ viewport: { width: 390, height: 640 } });
+  await page.getByRole("link", { name: "Vision", exact: true }).click();
+  await pick(page, "org/seeing");
+  await page.getByRole("button", { name: /org\/seeing/ }).waitFor();
+  await page.getByRole("button", { name: "Add an example image", exact: true }).click();
+  const question = page.getByRole("textbox", { name: "Question", exact: true });
+  await page.getByRole("button", { name: "Ask", exact: true }).and(page.locator(":enabled")).waitFor();
+  await question.fill("a long question ".repeat(80));
+  await question.press("Enter");
+  await page.locator('article[data-state="done"]').waitFor();
+  const { y, height } = await question.boundingBox();
+  assert.ok(y > 0 && y + height <= 640, `the question is at ${y}`);
+  await shot(page, "vision-phone");
   await context.close();
 });
 

@@ -5,6 +5,7 @@
 
 import "../src/styles/index.css";
 import "./style.css";
+import { addThemeButton } from "../src/theme-button";
 import { adapterInfo, refuseSoftware } from "./adapter";
 import { report } from "./report";
 import { bench, loadAgain, type Result } from "./run";
@@ -112,4 +113,5 @@ function form(settings: Settings): void {
 
 const settings = settingsOf(query);
 form(settings);
+addThemeButton();
 if (driven) void run(settings);

@@ -3,6 +3,7 @@
 import "../src/styles/index.css";
 import "../bench/style.css";
 import "./style.css";
+import { addThemeButton } from "../src/theme-button";
 import { type Report, test } from "./run";
 
 const place = (id: string): HTMLElement => document.getElementById(id)!;
@@ -57,6 +58,7 @@ async function run(): Promise<void> {
   button.disabled = false;
 }
 
+addThemeButton();
 place("begin").addEventListener("submit", (event) => {
   event.preventDefault();
   void run();

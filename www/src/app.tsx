@@ -4,13 +4,12 @@ import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Hero } from "./chat/welcome";
 import { LanguageMenu } from "./language-menu";
-import { LINKS, LINK_LABELS, TAB_NAMES, UI } from "./strings";
+import { ALSO, LINKS, LINK_LABELS, TAB_NAMES, UI } from "./strings";
 import { cached, refreshCached } from "./model/cached";
 import { resumeDownloads } from "./model/download-queue";
 import { fetchRest, TABS } from "./tabs";
-import { nextTheme, theme, type Theme } from "./theme";
+import { ThemeButton } from "./theme-button";
 import { Announcer } from "./ui/announce";
-import { Icon, type IconName } from "./ui/icon";
 import { checkWebGpu, webgpu } from "./webgpu";
 import { NoWebGpu } from "./no-webgpu";
 
@@ -48,7 +47,7 @@ export function App() {
         </a>
         <nav aria-label={UI.main}>
           {TABS.map(({ id }) => (
-            <a key={id} href={`#${id}`} aria-current={id === tab.id ? "page" : undefined}>
+            <a key={id} href={`#${id}`} title={ALSO.tabs.find((each) => each.id === id)?.name} aria-current={id === tab.id ? "page" : undefined}>
               {TAB_NAMES[id]}
             </a>
           ))}
@@ -83,16 +82,5 @@ function Opening() {
         </div>
       </div>
     </div>
-  );
-}
-
-const THEME_ICONS: Record<Theme, IconName> = { system: "system", light: "sun", dark: "moon" };
-
-function ThemeButton() {
-  const label = UI.theme(UI.themes[theme.value]);
-  return (
-    <button type="button" class="icon-button" aria-label={label} title={label} onClick={nextTheme}>
-      <Icon name={THEME_ICONS[theme.value]} />
-    </button>
   );
 }
