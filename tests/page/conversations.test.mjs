@@ -72,6 +72,32 @@ test("models that decode greedily by default are sampled in a chat; the user's t
   await context.close();
 });
 
+test("an answer is edited in place, and the next question follows the new text", options, async () => {
+  const { page, context, problems } = await chatting(site);
+  await send(page, "<think>some thoughts</think> one two");
+  const count = (tokens) => page.waitForFunction((tokens) => document.querySelector('[role="meter"][aria-label="Context used"]')?.getAttribute("aria-valuenow") === String(tokens), tokens);
+  await page.getByRole("meter", { name: "Context used" }).waitFor();
+  const before = await used(page);
+  await page.getByRole("button", { name: "Edit this answer", exact: true }).click();
+  const editor = page.getByRole("textbox", { name: "Answer", exact: true });
+  assert.equal(await editor.inputValue(), "one two");
+  await editor.press("Escape");
+  await editor.waitFor({ state: "detached" });
+  await page.getByRole("button", { name: "Edit this answer", exact: true }).click();
+  await editor.fill("two\nlines");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  const rewritten = page.locator("article .prose").last().getByText(/^two\s*lines$/);
+  await rewritten.waitFor();
+  await count(before + "two\nlines".length - "one two".length);
+  await page.reload();
+  await page.getByRole("button", { name: /^org\/chat/ }).waitFor();
+  await rewritten.waitFor();
+  await count(before + "two\nlines".length - "one two".length);
+  assert.match(await page.locator("article").innerText(), /Thoughts/);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test("a conversation has a system prompt of its own, which the context meter counts", options, async () => {
   const { page, context } = await chatting(site);
   await send(page, "hello");

@@ -246,6 +246,8 @@ export const MESSAGE = {
   sendAgain: "Send again",
   you: "You",
   edit: "Edit this message",
+  editAnswer: "Edit this answer",
+  save: "Save",
   thinking: "Thinking…",
   thoughts: "Thoughts",
   called: "Called",

@@ -18,6 +18,8 @@ export function ContextMeter({ conversation, model }: { conversation: Conversati
     void conversation.system.value;
     if (conversation.busy.value) return;
     if (turns.length === 0) return void (used.value = 0);
+    // Answers can be edited.
+    turns.forEach(({ text }) => void text.value);
     let current = true;
     count(model, conversation).then(
       (tokens) => current && (used.value = tokens),

@@ -97,6 +97,15 @@ export class Conversation {
     await this.send(model, text);
   }
 
+  /** Replaces the text of an answer; its thoughts stay. The next answer follows the new text. */
+  rewrite(turn: Turn, text: string): void {
+    if (this.busy.peek()) return;
+    const { thinking } = splitThinking(turn.text.peek());
+    turn.text.value = thinking ? `<think>${thinking}</think>\n\n${text}` : text;
+    turn.cut.value = false;
+    this.#keep();
+  }
+
   /** Starts a new conversation with the turns before `before`, or with all turns. */
   branch(before?: Turn): void {
     this.stop();

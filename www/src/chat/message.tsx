@@ -23,7 +23,7 @@ interface Props {
   onAgain?: (() => void) | undefined;
   /** Set on the last answer if it was cut off. */
   onMore?: (() => void) | undefined;
-  /** Edits the message; set on user turns. */
+  /** Edits the message or the answer. */
   onEdit?: ((text: string) => void) | undefined;
   /** Branches here into a new conversation. */
   onBranch?: (() => void) | undefined;
@@ -37,6 +37,10 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch, answer
   if (turn.role === "user") return <Question turn={turn} onEdit={onEdit} />;
   const running = turn.running.value;
   const begun = useComputed(() => turn.text.value !== "");
+  const editing = useSignal(false);
+  if (editing.value && !running) {
+    return <Editor text={splitThinking(turn.text.peek()).answer.trim()} label={MESSAGE.answer} action={MESSAGE.save} done={onEdit} close={() => (editing.value = false)} />;
+  }
   const { stats, error } = turn;
   return (
     <article class="turn" aria-label={given ? MESSAGE.continued : MESSAGE.answer} data-state={running ? "running" : "done"}>
@@ -54,6 +58,11 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch, answer
         <footer class="turn-foot">
           {answers.length > 1 && <Pager turn={turn} answers={answers} onShow={onShow} />}
           {begun.value && <CopyButton small label={MESSAGE.copy} text={() => (given?.text.value ?? "") + turn.text.value} />}
+          {begun.value && !given && onEdit && (
+            <button type="button" class="quiet-button" aria-label={MESSAGE.editAnswer} title={MESSAGE.editAnswer} onClick={() => (editing.value = true)}>
+              <Icon name="pencil" />
+            </button>
+          )}
           {begun.value && !given && canRead.value && <ReadButton turn={turn} />}
           {onAgain && (
             <button type="button" class="quiet-button" onClick={onAgain}>
@@ -109,40 +118,57 @@ function Pager({ turn, answers, onShow }: { turn: Turn; answers: readonly Turn[]
   );
 }
 
-function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
-  const editing = useSignal(false);
+interface EditorProps {
+  text: string;
+  /** The name of the field. */
+  label: string;
+  /** The name of the button that ends the edit. */
+  action: string;
+  /** Whether Enter ends the edit; else it starts a new line. */
+  isShort?: boolean;
+  /** Receives a text that has changed. */
+  done: Props["onEdit"];
+  close: () => void;
+}
+
+/** Edits a message or an answer where it stands. */
+function Editor({ text, label, action, isShort = false, done, close }: EditorProps) {
   const field = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
-    if (!editing.value || !field.current) return;
+    if (!field.current) return;
     field.current.style.height = `${field.current.scrollHeight}px`;
     field.current.focus();
-  }, [editing.value]);
-  const done = (): void => {
-    const text = field.current?.value.trim();
-    editing.value = false;
-    if (text && text !== turn.text.value) onEdit?.(text);
+  }, []);
+  const end = (): void => {
+    const now = field.current?.value.trim();
+    close();
+    if (now && now !== text) done?.(now);
   };
   const key = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
-    if (event.key === "Escape") editing.value = false;
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (event.key === "Escape") close();
+    const ends = isShort ? !event.shiftKey : event.ctrlKey || event.metaKey;
+    if (event.key !== "Enter" || !ends || event.isComposing) return;
     event.preventDefault();
-    done();
+    end();
   };
-  if (editing.value) {
-    return (
-      <div class="turn user-edit">
-        <textarea ref={field} rows={2} dir="auto" aria-label={MESSAGE.own} defaultValue={turn.text.peek()} onKeyDown={key} />
-        <div class="row">
-          <button type="button" class="primary" onClick={done}>
-            {MESSAGE.sendAgain}
-          </button>
-          <button type="button" class="secondary" onClick={() => (editing.value = false)}>
-            {LOAD.cancel}
-          </button>
-        </div>
+  return (
+    <div class="turn user-edit">
+      <textarea ref={field} rows={2} dir="auto" aria-label={label} defaultValue={text} onKeyDown={key} />
+      <div class="row">
+        <button type="button" class="primary" onClick={end}>
+          {action}
+        </button>
+        <button type="button" class="secondary" onClick={close}>
+          {LOAD.cancel}
+        </button>
       </div>
-    );
-  }
+    </div>
+  );
+}
+
+function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
+  const editing = useSignal(false);
+  if (editing.value) return <Editor text={turn.text.peek()} label={MESSAGE.own} action={MESSAGE.sendAgain} isShort done={onEdit} close={() => (editing.value = false)} />;
   return (
     <div class="turn user">
       <span class="unseen">{`${MESSAGE.you}: `}</span>
