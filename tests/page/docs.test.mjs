@@ -122,6 +122,18 @@ test("every error code is described", async () => {
   }
 });
 
+test("requirements.txt has the versions that the scripts of the golden files name", async () => {
+  const folder = "tests/golden/scripts";
+  const pinned = new Map([...(await text(`${folder}/requirements.txt`)).matchAll(/^([\w-]+)==([\d.]+)$/gm)].map(([, name, version]) => [name, version]));
+  assert.ok(pinned.size > 3);
+  const scripts = (await readdir(join(ROOT, folder))).filter((name) => name.endsWith(".py")).map((name) => `${folder}/${name}`);
+  for (const file of [...scripts, "www/docs/add-a-model.md"]) {
+    for (const [said, name, version] of (await text(file)).matchAll(/\b([\w-]+) (\d+\.\d+\.\d+)\b/g)) {
+      if (pinned.has(name)) assert.equal(version, pinned.get(name), `${file}: ${said}`);
+    }
+  }
+});
+
 test("every file of the repository that the documents name exists", async () => {
   const roots = ["", "crate/src/", "crate/src/arch/"];
   const exists = (path) => roots.some((root) => ["", ".rs", ".wgsl"].some((end) => existsSync(join(ROOT, root + path + end))));
