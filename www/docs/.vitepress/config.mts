@@ -43,6 +43,7 @@ const DESCRIPTIONS: Record<string, string> = {
   internals: "What a model costs on a device, measured in the page: dispatches, kernels, memory and time.",
   langchain: "LangChain's chat model and embeddings over models in the page: streaming, tools and structured output.",
   layers: "Describe, train and run small neural networks on WebGPU: dense, convolution, recurrent and attention layers.",
+  migrate: "The calls of WebLLM and transformers.js next to those of Jerboa, and what only the others do.",
   models: "Load models from the Hugging Face Hub: formats, precision, progress, cache, storage and memory.",
   node: "Jerboa in Node, Deno, Bun, Electron and browser extensions, with the same API as in a page.",
   react: "React hooks for chat, completion, objects, embeddings, transcription and speech on the device.",
@@ -97,7 +98,7 @@ export default defineConfig({
       { text: "Source", link: REPOSITORY },
     ],
     sidebar: [
-      { text: "Start", items: [{ text: "Getting started", link: "/" }, { text: "Models and memory", link: "/models" }] },
+      { text: "Start", items: [{ text: "Getting started", link: "/" }, { text: "Models and memory", link: "/models" }, { text: "From WebLLM or transformers.js", link: "/migrate" }] },
       {
         text: "Tasks",
         items: [
