@@ -114,6 +114,15 @@ test("a load can be cancelled, and its progress bar never goes back", options, a
   await context.close();
 });
 
+test("the device sheet names the model as the toolbar does, not by its address", options, async () => {
+  const { page, context } = await site.open();
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
+  await page.getByRole("button", { name: "This device", exact: true }).click();
+  const name = page.getByRole("dialog").locator("dl div", { has: page.locator("dt", { hasText: /^name$/ }) }).locator("dd");
+  assert.equal(await name.innerText(), "stories260K");
+  await context.close();
+});
+
 test("editing a message opens a new conversation, answers can be regenerated and continued; the composer gets the focus", options, async () => {
   const { page, context } = await chatting();
   await page.getByRole("button", { name: "Settings", exact: true }).click();

@@ -117,7 +117,7 @@ export function ChatTab() {
       <HistorySheet open={sheet.value === "history"} conversation={conversation} onClose={close} />
       <AnswerSheet open={sheet.value === "answers"} onClose={close} info={model?.info} />
       <SettingsSheet open={sheet.value === "settings"} onClose={close} completion={completion} conversation={conversation} />
-      <DeviceSheet open={sheet.value === "device"} onClose={close} model={slot.model.value} />
+      <DeviceSheet open={sheet.value === "device"} onClose={close} ready={slot.current.value} />
     </div>
   );
 }

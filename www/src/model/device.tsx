@@ -1,23 +1,25 @@
 /** The device sheet: WebGPU capabilities, and what the loaded model uses. */
 
 import { useSignal } from "@preact/signals";
-import { deviceReport, JerboaError, type DeviceReport, type Model } from "jerboa";
+import { deviceReport, JerboaError, type DeviceReport } from "jerboa";
 import { useEffect } from "preact/hooks";
 import { bytes } from "../format";
 import { CopyButton } from "../ui/copy";
 import { Dialog } from "../ui/dialog";
 import { DEVICE, TOOLBAR } from "../strings";
+import type { ReadyModel } from "./model-store";
 import { locale } from "../language";
 
-export function DeviceSheet({ open, onClose, model }: { open: boolean; onClose: () => void; model: Model | undefined }) {
+export function DeviceSheet({ open, onClose, ready }: { open: boolean; onClose: () => void; ready: ReadyModel | undefined }) {
   return (
     <Dialog open={open} title={TOOLBAR.device} onClose={onClose} side>
-      <Report model={model} />
+      <Report ready={ready} />
     </Dialog>
   );
 }
 
-function Report({ model }: { model: Model | undefined }) {
+function Report({ ready }: { ready: ReadyModel | undefined }) {
+  const model = ready?.model;
   const report = useSignal<DeviceReport | undefined>(undefined);
   const problem = useSignal("");
   useEffect(() => {
@@ -29,10 +31,10 @@ function Report({ model }: { model: Model | undefined }) {
   const all = (): Record<string, unknown> => ({ device: report.value, model: model?.info, browser: navigator.userAgent });
   return (
     <>
-      {model && (
+      {ready && (
         <section class="group">
           <h3>{DEVICE.model}</h3>
-          <Table value={modelRows(model)} />
+          <Table value={modelRows(ready)} />
         </section>
       )}
       {model?.info.warnings.map((warning) => (
@@ -69,9 +71,9 @@ function deviceRows(report: DeviceReport): Record<string, unknown> {
   return Object.values(rows).some((value) => value !== undefined) ? rows : { ...report };
 }
 
-function modelRows({ info }: Model): Record<string, unknown> {
+function modelRows({ wanted, model: { info } }: ReadyModel): Record<string, unknown> {
   return {
-    name: info.model,
+    name: wanted.label,
     architecture: info.architecture,
     weights: `${info.weights}, ${bytes(info.bytes?.weights ?? 0)}`,
     "KV cache": info.kv ? `${info.kv}, ${bytes(info.bytes?.kv ?? 0)}` : undefined,
