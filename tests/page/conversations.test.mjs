@@ -72,6 +72,23 @@ test("models that decode greedily by default are sampled in a chat; the user's t
   await context.close();
 });
 
+test("shortcuts open the list of conversations and a new one", options, async () => {
+  const { page, context } = await chatting(site);
+  await send(page, "one");
+  await page.keyboard.press("Control+k");
+  const dialog = page.getByRole("dialog", { name: "Conversations", exact: true });
+  await dialog.waitFor();
+  // Under a sheet they do nothing.
+  await page.keyboard.press("Control+Shift+O");
+  await closeSheet(page);
+  assert.deepEqual(await questions(page), ["one"]);
+  await page.keyboard.press("Control+Shift+O");
+  await page.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
+  await page.waitForFunction(() => document.activeElement?.closest(".composer"));
+  assert.equal(await page.getByRole("button", { name: "Conversations", exact: true }).getAttribute("title"), "Conversations (Ctrl+K)");
+  await context.close();
+});
+
 test("an answer is edited in place, and the next question follows the new text", options, async () => {
   const { page, context, problems } = await chatting(site);
   await send(page, "<think>some thoughts</think> one two");

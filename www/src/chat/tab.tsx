@@ -14,6 +14,7 @@ import { keptModel } from "../model/wrong-model";
 import { CopyButton } from "../ui/copy";
 import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
+import { ariaShortcut, onShortcut, shortcutHint } from "../ui/shortcuts";
 import { chatAdapter } from "./adapter-store";
 import { AnswerSheet } from "./answer-sheet";
 import { Composer } from "./composer";
@@ -28,6 +29,10 @@ import { chatSlot, generatesText } from "./slot";
 import { NotForText, Welcome } from "./welcome";
 import { ANSWER, CHAT, HISTORY, HUB, LOAD, PICKER, SETTINGS, TOOLBAR, TRAIN, VISION } from "../strings";
 import { locale } from "../language";
+
+/** As in other chats. */
+const NEW_CONVERSATION = { letter: "o", shift: true };
+const FIND_CONVERSATION = { letter: "k" };
 
 // Outside the component: switching tabs keeps the model and the conversation.
 const slot = chatSlot;
@@ -53,6 +58,15 @@ export function ChatTab() {
     if (slot.idle) void slot.load(slot.lastRequest.peek() ?? BUNDLED_CHAT);
   }, []);
 
+  const renew = (): void => {
+    conversation.clear();
+    refocus(".composer textarea");
+  };
+  useEffect(() => {
+    const ends = [onShortcut(NEW_CONVERSATION, renew), onShortcut(FIND_CONVERSATION, () => (sheet.value = "history"))];
+    return () => ends.forEach((end) => end());
+  }, []);
+
   return (
     <div class="chat">
       <div class="toolbar" role="toolbar" aria-label={TOOLBAR.label}>
@@ -71,17 +85,15 @@ export function ChatTab() {
               type="button"
               class="icon-button"
               aria-label={HISTORY.fresh}
-              title={HISTORY.fresh}
-              onClick={() => {
-                conversation.clear();
-                refocus(".composer textarea");
-              }}
+              aria-keyshortcuts={ariaShortcut(NEW_CONVERSATION)}
+              title={`${HISTORY.fresh} (${shortcutHint(NEW_CONVERSATION)})`}
+              onClick={renew}
             >
               <Icon name="plus" />
             </button>
           </>
         )}
-        <button type="button" class="icon-button" aria-label={HISTORY.title} title={HISTORY.title} onClick={() => (sheet.value = "history")}>
+        <button type="button" class="icon-button" aria-label={HISTORY.title} aria-keyshortcuts={ariaShortcut(FIND_CONVERSATION)} title={`${HISTORY.title} (${shortcutHint(FIND_CONVERSATION)})`} onClick={() => (sheet.value = "history")}>
           <Icon name="list" />
         </button>
         <button type="button" class="icon-button" aria-label={ANSWER.title} title={TOOLBAR.answers} onClick={() => (sheet.value = "answers")}>
