@@ -3,13 +3,18 @@
 //! Parses vocabulary and merges directly into the model's lists, to save memory and load time.
 //! Limits the sizes that an untrusted file can claim.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::value::RawValue;
 
-use super::model::{Bpe, BpeOptions, Merges, ModelAlgorithm, TokenizerModel, Unigram, Vocab};
+use super::model::{
+    Bpe, BpeOptions, Merges, ModelAlgorithm, TokenizerModel, Unigram, Vocab, VocabHash,
+};
 use super::tokenizer_error;
 use crate::Result;
 use crate::util::limits::MAX_AFFIX_BYTES;
@@ -20,12 +25,13 @@ const MAX_ID: u32 = 1 << 21;
 /// Longest accepted token in bytes.
 const MAX_TOKEN_BYTES: usize = u16::MAX as usize;
 
-#[derive(Deserialize)]
-struct ModelFile<'a> {
-    #[serde(default)]
+/// `model` of tokenizer.json. Its vocabulary and merges take most of a load's time, so they are read
+/// once, where they stand.
+#[derive(Default)]
+pub(super) struct ModelFile<'a> {
+    kind: Option<String>,
     vocab: VocabFile,
-    #[serde(borrow)]
-    merges: Option<&'a RawValue>,
+    merges: Option<MergesPart<'a>>,
     unk_token: Option<String>,
     unk_id: Option<usize>,
     continuing_subword_prefix: Option<String>,
@@ -34,6 +40,82 @@ struct ModelFile<'a> {
     byte_fallback: Option<bool>,
     ignore_merges: Option<bool>,
     max_input_chars_per_word: Option<usize>,
+}
+
+/// `merges` of [`ModelFile`].
+enum MergesPart<'a> {
+    /// Read with the vocabulary and the prefix before it.
+    Read(Merges),
+    /// Text of merges that stand before the vocabulary or the prefix.
+    Text(&'a RawValue),
+}
+
+impl ModelFile<'_> {
+    /// The model type; of an old file without one, derived from its fields.
+    pub fn kind(&self) -> &str {
+        match &self.kind {
+            Some(kind) => kind,
+            None if self.merges.is_some() => "BPE",
+            None if self.continuing_subword_prefix.is_some() => "WordPiece",
+            None if self.vocab.scores.is_some() => "Unigram",
+            None => "WordLevel",
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for ModelFile<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ModelVisitor;
+        impl<'de> Visitor<'de> for ModelVisitor {
+            type Value = ModelFile<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ModelFile<'de>, A::Error> {
+                let mut file = ModelFile::default();
+                let mut has_prefix = false;
+                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+                    match &*key {
+                        "type" => file.kind = map.next_value()?,
+                        "vocab" => file.vocab = map.next_value()?,
+                        "merges" => {
+                            let can_read = has_prefix
+                                && file.vocab.scores.is_none()
+                                && file.vocab.vocab.len() > 0;
+                            let prefix = file.continuing_subword_prefix.as_deref();
+                            file.merges = match can_read && file.kind() == "BPE" {
+                                true => map
+                                    .next_value_seed(MergesFile {
+                                        vocab: &file.vocab.vocab,
+                                        prefix: prefix.unwrap_or_default(),
+                                    })?
+                                    .map(MergesPart::Read),
+                                false => {
+                                    map.next_value::<Option<&RawValue>>()?.map(MergesPart::Text)
+                                }
+                            };
+                        }
+                        "unk_token" => file.unk_token = map.next_value()?,
+                        "unk_id" => file.unk_id = map.next_value()?,
+                        "continuing_subword_prefix" => {
+                            file.continuing_subword_prefix = map.next_value()?;
+                            has_prefix = true;
+                        }
+                        "end_of_word_suffix" => file.end_of_word_suffix = map.next_value()?,
+                        "fuse_unk" => file.fuse_unk = map.next_value()?,
+                        "byte_fallback" => file.byte_fallback = map.next_value()?,
+                        "ignore_merges" => file.ignore_merges = map.next_value()?,
+                        "max_input_chars_per_word" => {
+                            file.max_input_chars_per_word = map.next_value()?;
+                        }
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(file)
+            }
+        }
+        deserializer.deserialize_map(ModelVisitor)
+    }
 }
 
 /// `vocab` as in the file: token to id, or for Unigram (token, score) in id order.
@@ -120,18 +202,31 @@ impl<'de> Deserialize<'de> for VocabFile {
     }
 }
 
-/// Deserializes `merges`: pairs, or `"a b"` in files from before 2024.
+/// Deserializes `merges`: pairs, or `"a b"` in files from before 2024; `None` for null.
 struct MergesFile<'a> {
     vocab: &'a Vocab,
     prefix: &'a str,
 }
 
+impl<'de> DeserializeSeed<'de> for MergesFile<'_> {
+    type Value = Option<Merges>;
+    fn deserialize<D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<Option<Merges>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
 impl<'de> Visitor<'de> for MergesFile<'_> {
-    type Value = Merges;
+    type Value = Option<Merges>;
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str("an array of merges")
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Merges, A::Error> {
+    fn visit_unit<E>(self) -> Result<Option<Merges>, E> {
+        Ok(None)
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Option<Merges>, A::Error> {
         let mut merges = Merges::default();
         let mut left = String::new();
         let mut right = String::new();
@@ -142,17 +237,19 @@ impl<'de> Visitor<'de> for MergesFile<'_> {
                     .map_err(A::Error::custom)?;
             }
         }
-        Ok(merges)
+        Ok(Some(merges))
     }
 }
 
 impl MergesFile<'_> {
     fn add(&self, left: &mut String, right: &str, merges: &mut Merges) -> Result<(), String> {
-        let ids = self.vocab.get(left).zip(self.vocab.get(right));
+        let hash = VocabHash::new().add(left.as_bytes());
+        let ids = self.vocab.get_hashed(left, hash).zip(self.vocab.get(right));
         let length = left.len();
-        left.push_str(right.get(self.prefix.len()..).unwrap_or_default());
+        let rest = right.get(self.prefix.len()..).unwrap_or_default();
+        left.push_str(rest);
         let found = ids
-            .zip(self.vocab.get(left))
+            .zip(self.vocab.get_hashed(left, hash.add(rest.as_bytes())))
             .filter(|_| right.len() >= self.prefix.len());
         left.truncate(length);
         let ((l, r), merged) = found.ok_or_else(|| {
@@ -206,11 +303,11 @@ impl<'de> Visitor<'de> for MergeFile<'_> {
     }
 }
 
-/// Builds the model of type `kind`. `byte_level`: its input is plain text, its vocabulary is in
-/// GPT-2's byte alphabet.
-pub(super) fn load_model(raw: &RawValue, kind: &str, byte_level: bool) -> Result<TokenizerModel> {
+/// Builds the model. `byte_level`: its input is plain text, its vocabulary is in GPT-2's byte
+/// alphabet.
+pub(super) fn load_model(file: ModelFile, byte_level: bool) -> Result<TokenizerModel> {
     let wrong = |e: serde_json::Error| tokenizer_error(format!("tokenizer.json, model: {e}"));
-    let file: ModelFile = serde_json::from_str(raw.get()).map_err(wrong)?;
+    let kind = file.kind().to_owned();
     let VocabFile { vocab, scores } = file.vocab;
     for affix in [&file.continuing_subword_prefix, &file.end_of_word_suffix] {
         if affix
@@ -223,16 +320,18 @@ pub(super) fn load_model(raw: &RawValue, kind: &str, byte_level: bool) -> Result
         }
     }
     let unk = |default: &str| vocab.get(file.unk_token.as_deref().unwrap_or(default));
-    let kind = match (kind, scores) {
+    let kind = match (kind.as_str(), scores) {
         ("BPE", None) => {
             let prefix = file.continuing_subword_prefix.unwrap_or_default();
             let merges = match file.merges {
-                Some(merges) => serde_json::Deserializer::from_str(merges.get())
-                    .deserialize_seq(MergesFile {
-                        vocab: &vocab,
-                        prefix: &prefix,
-                    })
-                    .map_err(wrong)?,
+                Some(MergesPart::Read(merges)) => merges,
+                Some(MergesPart::Text(merges)) => MergesFile {
+                    vocab: &vocab,
+                    prefix: &prefix,
+                }
+                .deserialize(&mut serde_json::Deserializer::from_str(merges.get()))
+                .map_err(wrong)?
+                .unwrap_or_default(),
                 None => Merges::default(),
             };
             let options = BpeOptions {
@@ -282,4 +381,60 @@ pub(super) fn load_model(raw: &RawValue, kind: &str, byte_level: bool) -> Result
         }
     };
     Ok(TokenizerModel { vocab, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tokenizer;
+
+    /// The ids of "low lower" with the model's fields in this order.
+    fn ids(fields: &[&str]) -> Vec<u32> {
+        let text = format!(r#"{{"model":{{{}}}}}"#, fields.join(","));
+        let tokenizer = Tokenizer::from_json(text.as_bytes());
+        let tokenizer = tokenizer.unwrap_or_else(|e| panic!("{text}: {e}"));
+        tokenizer.encode("lower", false).expect("ids")
+    }
+
+    #[test]
+    fn fields_may_stand_in_any_order() {
+        let vocab = r#""vocab":{"l":0,"o":1,"w":2,"e":3,"r":4,"lo":5,"low":6,"#;
+        let vocab = format!(r#"{vocab}"er":7}}"#);
+        for merges in [
+            r#""merges":["l o","lo w","e r"]"#,
+            r#""merges":[["l","o"],["lo","w"],["e","r"]]"#,
+        ] {
+            for kind in [r#""type":"BPE""#, r#""dropout":null"#] {
+                let prefix = r#""continuing_subword_prefix":null"#;
+                let fields = [kind, prefix, &vocab, merges];
+                for order in [
+                    [0, 1, 2, 3],
+                    [0, 1, 3, 2],
+                    [3, 2, 1, 0],
+                    [2, 3, 0, 1],
+                    [1, 2, 3, 0],
+                ] {
+                    assert_eq!(ids(&order.map(|at| fields[at])), [6, 7], "{order:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_prefix_behind_the_merges_counts() {
+        let vocab = r###""vocab":{"l":0,"##o":1,"lo":2}"###;
+        let merges = r###""merges":["l ##o"]"###;
+        let prefix = r###""continuing_subword_prefix":"##""###;
+        for fields in [[prefix, vocab, merges], [vocab, merges, prefix]] {
+            let text = format!(r#"{{"model":{{"type":"BPE",{}}}}}"#, fields.join(","));
+            let tokenizer = Tokenizer::from_json(text.as_bytes()).expect("a tokenizer");
+            assert_eq!(tokenizer.encode("lo", false).expect("ids"), [2]);
+        }
+    }
+
+    #[test]
+    fn merges_of_unknown_tokens_are_refused() {
+        let text = r#"{"model":{"type":"BPE","continuing_subword_prefix":"","vocab":{"a":0},"merges":["a b"]}}"#;
+        let error = Tokenizer::from_json(text.as_bytes()).expect_err("a fault");
+        assert!(error.to_string().contains("\"b\""), "{error}");
+    }
 }

@@ -99,11 +99,10 @@ impl Tokenizer {
         let mut file = tokenizer_file::parse(files.tokenizer)?;
         merge_added_tokens(&mut file.added_tokens, &config)?;
         let decoder = file.decoder.take();
-        let kind = tokenizer_file::model_kind(file.model)?;
         let normalizers = Normalizers::load(&file.normalizer)?;
-        let splitters = PreTokenizers::load(&file.pre_tokenizer, kind == "BPE")?;
+        let splitters = PreTokenizers::load(&file.pre_tokenizer, file.model.kind() == "BPE")?;
         let frame = SequenceTemplate::load(&file.post_processor)?;
-        let model = model_loader::load_model(file.model, &kind, splitters.byte_level)?;
+        let model = model_loader::load_model(file.model, splitters.byte_level)?;
         let decoder = TokenDecoder::new(&decoder, splitters.byte_level)?;
 
         let added_by_id = added_by_id(file.added_tokens, &model.vocab, &normalizers)?;

@@ -1,15 +1,16 @@
-//! tokenizer.json as parsed by serde: its parts, and the type of its model.
+//! tokenizer.json as parsed by serde.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::model_loader::ModelFile;
 use super::tokenizer_error;
 use crate::Result;
 use crate::util::limits::MAX_TOKENIZER_PART_BYTES;
 
-/// tokenizer.json. The model stays raw text until its parts are read one by one.
+/// tokenizer.json.
 #[derive(Deserialize)]
 pub(super) struct TokenizerFile<'a> {
     #[serde(default)]
@@ -22,8 +23,15 @@ pub(super) struct TokenizerFile<'a> {
     pub post_processor: Value,
     #[serde(default, deserialize_with = "limited")]
     pub decoder: Value,
-    #[serde(borrow)]
-    pub model: &'a RawValue,
+    #[serde(borrow, deserialize_with = "model_file")]
+    pub model: ModelFile<'a>,
+}
+
+/// Deserializes the model; its errors name it.
+fn model_file<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<ModelFile<'a>, D::Error> {
+    ModelFile::deserialize(deserializer).map_err(|e| D::Error::custom(format!("model: {e}")))
 }
 
 /// Deserializes a part of the file unless it is too long: parsed JSON takes several times its bytes.
@@ -57,54 +65,8 @@ pub(super) struct AddedTokenEntry {
     pub special: bool,
 }
 
-/// Parses tokenizer.json. `text` must outlive the model, which is parsed later.
+/// Parses tokenizer.json.
 pub(super) fn parse(text: &[u8]) -> Result<TokenizerFile<'_>> {
     serde_json::from_slice(text)
         .map_err(|e| tokenizer_error(format!("tokenizer.json is not valid: {e}")))
-}
-
-/// Returns the model type; if an old file has none, derives it from the fields.
-pub(super) fn model_kind(model: &RawValue) -> Result<String> {
-    let shape: ModelKind = serde_json::from_str(model.get())
-        .map_err(|e| tokenizer_error(format!("tokenizer.json, model: {e}")))?;
-    Ok(match shape {
-        ModelKind {
-            kind: Some(kind), ..
-        } => kind,
-        ModelKind {
-            merges: Some(_), ..
-        } => "BPE".to_owned(),
-        ModelKind {
-            continuing_subword_prefix: Some(_),
-            ..
-        } => "WordPiece".to_owned(),
-        ModelKind {
-            vocab: Some(VocabShape { array: true }),
-            ..
-        } => "Unigram".to_owned(),
-        _ => "WordLevel".to_owned(),
-    })
-}
-
-#[derive(Deserialize)]
-struct ModelKind {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    merges: Option<serde::de::IgnoredAny>,
-    continuing_subword_prefix: Option<serde::de::IgnoredAny>,
-    vocab: Option<VocabShape>,
-}
-
-/// Whether `vocab` is an array, found without parsing it.
-struct VocabShape {
-    array: bool,
-}
-
-impl<'de> Deserialize<'de> for VocabShape {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = <&RawValue>::deserialize(deserializer)?;
-        Ok(VocabShape {
-            array: raw.get().starts_with('['),
-        })
-    }
 }

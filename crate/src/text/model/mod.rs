@@ -11,7 +11,7 @@ use crate::Result;
 pub(super) use bpe::{Bpe, BpeOptions, BpeScratch, Merges};
 pub(super) use unigram::Unigram;
 pub(super) use vocab::Vocab;
-use vocab::VocabHash;
+pub(super) use vocab::VocabHash;
 
 /// Start and end of a word in its text, in bytes.
 pub(super) type WordSpan = (usize, usize);

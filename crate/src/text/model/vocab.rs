@@ -14,13 +14,15 @@ pub(in super::super) struct Vocab {
     ids: Vec<u32>,
     /// Entry of each id.
     by_id: Vec<u32>,
+    /// Hash of each entry.
+    hashes: Vec<u32>,
     /// Open-addressing hash table from token to entry.
     table: Vec<u32>,
 }
 
 /// Incremental FNV-1a hash.
 #[derive(Clone, Copy)]
-pub(super) struct VocabHash(u64);
+pub(in super::super) struct VocabHash(u64);
 
 impl VocabHash {
     pub fn new() -> VocabHash {
@@ -33,8 +35,8 @@ impl VocabHash {
         }))
     }
 
-    fn slot(self, mask: usize) -> usize {
-        (self.0 ^ self.0 >> 29) as usize & mask
+    fn fold(self) -> u32 {
+        (self.0 ^ self.0 >> 29) as u32
     }
 }
 
@@ -44,13 +46,15 @@ impl Vocab {
         if (self.ends.len() + 1) * 2 > self.table.len() {
             self.grow();
         }
-        let slot = self.find(token, VocabHash::new().add(token.as_bytes()));
+        let hash = VocabHash::new().add(token.as_bytes());
+        let slot = self.find(token, hash);
         let entry = match self.table[slot] {
             NO_ENTRY => {
                 self.text.push_str(token);
                 self.table[slot] = self.ends.len() as u32;
                 self.ends.push(self.text.len() as u32);
                 self.ids.push(id);
+                self.hashes.push(hash.fold());
                 self.ids.len() - 1
             }
             known => {
@@ -68,10 +72,8 @@ impl Vocab {
         let size = (self.table.len() * 2).max(64);
         self.table.clear();
         self.table.resize(size, NO_ENTRY);
-        for entry in 0..self.ends.len() {
-            let mut slot = VocabHash::new()
-                .add(self.entry(entry as u32).as_bytes())
-                .slot(size - 1);
+        for (entry, hash) in self.hashes.iter().enumerate() {
+            let mut slot = *hash as usize & (size - 1);
             while self.table[slot] != NO_ENTRY {
                 slot = (slot + 1) & (size - 1);
             }
@@ -92,11 +94,18 @@ impl Vocab {
     /// Returns the slot of a token, or the free slot for it.
     fn find(&self, token: &str, hash: VocabHash) -> usize {
         let mask = self.table.len() - 1;
-        let mut slot = hash.slot(mask);
-        while self.table[slot] != NO_ENTRY && self.entry(self.table[slot]) != token {
+        let hash = hash.fold();
+        let mut slot = hash as usize & mask;
+        loop {
+            let entry = self.table[slot];
+            if entry == NO_ENTRY {
+                return slot;
+            }
+            if self.hashes[entry as usize] == hash && self.entry(entry) == token {
+                return slot;
+            }
             slot = (slot + 1) & mask;
         }
-        slot
     }
 
     /// Returns the id of a token.
@@ -105,7 +114,7 @@ impl Vocab {
     }
 
     /// Returns the id of a token with a known hash.
-    pub(super) fn get_hashed(&self, token: &str, hash: VocabHash) -> Option<u32> {
+    pub(in super::super) fn get_hashed(&self, token: &str, hash: VocabHash) -> Option<u32> {
         if self.table.is_empty() {
             return None;
         }
