@@ -312,6 +312,37 @@ fn files_that_others_replace_are_not_requested() {
 }
 
 #[test]
+fn files_read_ahead_are_requested_once() {
+    let (server, _) = single();
+    let requests = |seen: usize| {
+        let all = server.log(seen).into_iter();
+        all.filter(|r| r.path.ends_with("/config.json")).count()
+    };
+    block_on(async {
+        let source = open(&options(&server)).await.expect("a source");
+        let seen = server.log(0).len();
+        source.read_ahead(&["config.json", "missing.json"]).await;
+        let ahead = requests(seen);
+        assert!(ahead > 0);
+        let config = source.read("config.json").await.expect("a file");
+        assert_eq!((config.as_slice(), requests(seen)), (CONFIG, ahead));
+        let missing = source.read_optional("missing.json").await;
+        assert_eq!(missing.expect("an answer"), None);
+        // A read that was dropped does not delay the file.
+        drop(source.read_ahead(&["config.json"]));
+        let config = source.read("config.json").await.expect("a file");
+        assert_eq!(config, CONFIG);
+        // The read goes on while another future waits for it.
+        let (_, config) = futures_util::future::join(
+            source.read_ahead(&["config.json"]),
+            source.read("config.json"),
+        )
+        .await;
+        assert_eq!(config.expect("a file"), CONFIG);
+    });
+}
+
+#[test]
 fn changed_files_are_detected_and_the_rest_stay_cached() {
     let (server, expected) = single();
     block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");

@@ -13,6 +13,7 @@ mod model_ref;
 mod parts;
 mod pending_writes;
 mod progress;
+mod read_ahead;
 mod remote;
 mod retry;
 mod source;

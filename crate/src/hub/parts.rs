@@ -176,8 +176,14 @@ async fn read_parts<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<
     Err(changed_error(source, file))
 }
 
-/// Reads a whole small file into this program's memory; `None` if it does not exist. In JSON files,
-/// Python's bare words (`NaN`, `Infinity`) are replaced by values that JSON parsers accept.
+/// Whether Python may have written a file with bare words (`NaN`, `Infinity`). The library that reads
+/// tokenizer.json elsewhere, which is large, refuses them.
+fn may_have_bare_words(file: &str) -> bool {
+    file.ends_with(".json") && file.rsplit('/').next() != Some("tokenizer.json")
+}
+
+/// Reads a whole small file into this program's memory; `None` if it does not exist. Bare words in
+/// JSON files are replaced by values that JSON parsers accept.
 pub(crate) async fn read_file<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<u8>>> {
     let Some(parts) = read_parts(source, file).await? else {
         return Ok(None);
@@ -189,7 +195,7 @@ pub(crate) async fn read_file<P: PartSource>(source: &P, file: &str) -> Result<O
         #[cfg(not(target_arch = "wasm32"))]
         bytes.extend_from_slice(part.as_slice());
     }
-    Ok(Some(if file.ends_with(".json") {
+    Ok(Some(if may_have_bare_words(file) {
         json::to_standard_json_owned(bytes)
     } else {
         bytes

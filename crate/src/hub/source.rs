@@ -9,6 +9,7 @@ use super::abort::AbortFlag;
 use super::model_ref::ModelRef;
 use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
+use super::read_ahead::FilesAhead;
 #[cfg(not(target_arch = "wasm32"))]
 use super::source_kind::LocalDir;
 #[cfg(target_arch = "wasm32")]
@@ -34,6 +35,7 @@ pub struct Source {
     abort: AbortFlag,
     /// Persistent storage, if enabled.
     store: Option<DefaultStore>,
+    ahead: Rc<FilesAhead>,
 }
 
 impl Source {
@@ -64,6 +66,7 @@ impl Source {
                 gguf,
                 abort,
                 store,
+                ahead: Rc::default(),
             });
         }
         #[cfg(target_arch = "wasm32")]
@@ -98,6 +101,7 @@ impl Source {
                 gguf,
                 abort,
                 store,
+                ahead: Rc::default(),
             });
         }
         let http = http?;
@@ -110,6 +114,7 @@ impl Source {
             gguf,
             abort,
             store,
+            ahead: Rc::default(),
         })
     }
 
@@ -133,6 +138,7 @@ impl Source {
             gguf,
             abort,
             store,
+            ahead: Rc::default(),
         })
     }
 
@@ -358,7 +364,18 @@ impl Source {
 
     /// Reads a whole small file; `None` if it does not exist.
     pub async fn read_optional(&self, file: &str) -> Result<Option<Vec<u8>>> {
+        match self.ahead.take(file).await {
+            Some(bytes) => bytes,
+            None => self.read_now(file).await,
+        }
+    }
+
+    pub(super) async fn read_now(&self, file: &str) -> Result<Option<Vec<u8>>> {
         self.guard_load(parts::read_file(&*self.kind, file)).await
+    }
+
+    pub(super) fn files_ahead(&self) -> &FilesAhead {
+        &self.ahead
     }
 
     /// Reads a small range of a file, clamped to the file's end.

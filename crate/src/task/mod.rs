@@ -39,6 +39,8 @@ pub use sentence_transformers::SentenceTransformersConfig;
 pub use serves_task::{LoadFuture, ServesTask, TaskFiles, TaskLoad};
 pub use speak::{AudioCodec, SPEAK_OPTIONS, SpeakRequest, SpeechSynthesizer, SynthesisResult};
 pub use text_encoder::TextEncoder;
+#[cfg(all(target_arch = "wasm32", feature = "engine-api"))]
+pub(crate) use text_pipeline::TEXT_FILES;
 pub use text_pipeline::TextPipeline;
 pub use text_stream::TokenInfo;
 pub use transcribe::{

@@ -128,6 +128,15 @@ impl TextPipeline {
     }
 }
 
+/// The files that the tokenizer and the chat template of every folder are read from, if it has them.
+#[cfg(all(target_arch = "wasm32", feature = "engine-api"))]
+pub(crate) const TEXT_FILES: [&str; 4] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+    "chat_template.jinja",
+];
+
 /// A file being read. Boxed in its own function: several joined futures would overflow a page's
 /// stack.
 type FileRead<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>>> + 'a>>;

@@ -1,4 +1,4 @@
-//! Shared helpers: time, short lists, sorted maps, hashes, base64, Python's JSON.
+//! Shared helpers: time, events, short lists, sorted maps, hashes, base64, Python's JSON.
 
 pub(crate) mod base64;
 pub(crate) mod checksum;
@@ -6,6 +6,7 @@ pub(crate) mod clock;
 #[cfg(target_arch = "wasm32")]
 pub(crate) mod host;
 pub(crate) mod json;
+pub(crate) mod latch;
 pub(crate) mod limits;
 pub mod map;
 pub(crate) mod sha256;

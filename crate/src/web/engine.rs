@@ -8,6 +8,7 @@ mod text;
 mod vectors;
 
 use super::JsResult;
+use super::background::Background;
 use super::cache::delete_model;
 use super::options::{
     SELECTED_FILES_NAME, hub_options, load_request, open_source, progress_reports,
@@ -18,14 +19,14 @@ use crate::exec::{MAX_SEQUENCES, MeasureOptions, ModelFiles};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use crate::task::{
-    ChatLease, ChatPool, GenerateRequest, Task, TaskModel, TextPipeline, VisionPipeline,
-    parse_submit_group,
+    ChatLease, ChatPool, GenerateRequest, TEXT_FILES, Task, TaskModel, TextPipeline,
+    VisionPipeline, parse_submit_group,
 };
 use crate::{Error, Result};
 use audio::AudioInputState;
 use js_sys::{Array, Function, Promise};
 use serde_json::{Value, json};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{future_to_promise, spawn_local};
@@ -201,9 +202,20 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         Some(_) => Progress::in_sequence(report, MODEL_SHARE),
         None => [Progress::new(report), Progress::silent()],
     };
+    // The device takes a tenth of a second; meanwhile the files are found and the small ones read.
+    let opening = {
+        let device = device.clone();
+        Cell::new(Some(Background::start(
+            async move { Gpu::open(&device).await },
+        )))
+    };
     let open = async || open_source(options, progress.clone()).await;
     let (mut loaded, source, second) = Source::load(open, async |source| {
         let name = string_property(options, "model").unwrap_or_else(|| SELECTED_FILES_NAME.into());
+        let _small = source.gguf().is_none().then(|| {
+            let files = [&["config.json"][..], &TEXT_FILES].concat();
+            Background::start(source.read_ahead(&files))
+        });
         let open_second = async |name: &str, progress: &Progress| {
             let hub = HubOptions {
                 revision: None,
@@ -220,7 +232,14 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
             None => None,
         };
         let attempt = async || {
-            let gpu = Gpu::open(&device).await?;
+            let opened = match opening.take() {
+                Some(opening) => opening.result().await,
+                None => None,
+            };
+            let gpu = match opened {
+                Some(gpu) => gpu?,
+                None => Gpu::open(&device).await?,
+            };
             TaskModel::load_with(gpu, source, second.as_deref(), &name, task, run).await
         };
         let mut loaded = match attempt().await {

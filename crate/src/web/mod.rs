@@ -5,6 +5,8 @@
 #[cfg(feature = "engine-api")]
 mod arguments;
 #[cfg(feature = "engine-api")]
+mod background;
+#[cfg(feature = "engine-api")]
 mod cache;
 #[cfg(feature = "engine-api")]
 mod constraint;

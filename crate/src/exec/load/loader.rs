@@ -5,9 +5,9 @@
 mod finish;
 mod load_unit;
 
+use super::plan_mismatch;
 use super::quantized_cache::{QuantizedCache, QuantizedSet};
 use super::write::{WeightRegion, write_chunk};
-use super::{Latch, plan_mismatch};
 use crate::exec::load_times::{LoadTimes, Stopwatch};
 use crate::exec::step::{Buffers, Pipelines};
 use crate::format::{self, Checkpoint, RowOrder, TensorInfo, WeightSource, Weights};
@@ -15,6 +15,7 @@ use crate::gpu::{Backend, Buffer, BufferUsage, Gpu};
 use crate::hub::{Chunk, Source};
 use crate::ir::{Graph, WeightId, WeightKind};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
+use crate::util::latch::Latch;
 use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
 use futures_util::future::{FutureExt, LocalBoxFuture};

@@ -15,14 +15,12 @@ use crate::hub::Source;
 use crate::ir::{Graph, WeightId};
 use crate::plan::WeightPlans;
 use crate::util::clock;
+use crate::util::latch::Latch;
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use futures_util::future::{LocalBoxFuture, try_join4};
 use loader::Loader;
 pub(super) use loader::allocate;
-use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::task::{Poll, Waker};
 pub(super) use write::WeightRegion;
 
 /// The float type of a dense dtype.
@@ -232,34 +230,6 @@ pub async fn load_rows(
     let (kept, bytes) = loader.fetch(wanted.source, wanted.checkpoint).await?;
     *makers = kept;
     Ok(bytes)
-}
-
-/// Blocks waiters until it is opened.
-#[derive(Default)]
-struct Latch {
-    open: Cell<bool>,
-    waiting: RefCell<Vec<Waker>>,
-}
-
-impl Latch {
-    fn open(&self) {
-        self.open.set(true);
-        self.waiting.take().into_iter().for_each(Waker::wake);
-    }
-
-    async fn wait(&self) {
-        poll_fn(|context| {
-            if self.open.get() {
-                return Poll::Ready(());
-            }
-            let mut waiting = self.waiting.borrow_mut();
-            if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-                waiting.push(context.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
-    }
 }
 
 /// The internal error for a weight that contradicts its plan.
