@@ -78,6 +78,7 @@ const UNFINISHED = "~unfinished";
  */
 const THREAD = `const sha256 = ${sha256};
 const fillFile = ${fillFile};
+const opened = {};
 onmessage = async ({ data: [id, name, key, entry, hash, own] }) => {
   try {
     if (own) {
@@ -86,7 +87,7 @@ onmessage = async ({ data: [id, name, key, entry, hash, own] }) => {
       await fillFile(await folder.getFileHandle(own), entry);
       return postMessage([id, true]);
     }
-    const cache = await caches.open(name);
+    const cache = await (opened[name] ??= caches.open(name));
     if (entry) return await cache.put(key, new Response(entry)), postMessage([id, true]);
     const found = await cache.match(key);
     const bytes = found && new Uint8Array(await found.arrayBuffer());
@@ -98,8 +99,8 @@ onmessage = async ({ data: [id, name, key, entry, hash, own] }) => {
 };
 postMessage([]);`;
 
-/** Number of threads. */
-const THREADS = 2;
+/** Number of threads: one reads or writes about 0.6 GB/s, and the engine takes up to 3.5. Those of a small device have other work. */
+const THREADS = (globalThis.navigator?.hardwareConcurrency ?? 0) >= 8 ? 4 : 2;
 
 /** Milliseconds of idle time after which the threads end. */
 const IDLE_MS = 1000;
