@@ -70,6 +70,15 @@ test("losses are those of the native trainer, and equal runs have equal bits", o
   assert.notEqual(other.hash, run.hash);
 });
 
+test("checkpointing takes less memory and gives the same bits", options, async () => {
+  const runs = [];
+  for (const checkpointing of [false, true, "auto"]) runs.push(await attempt(golden.text, { ...golden.options, checkpointing }));
+  for (const { error } of runs) assert.equal(error, undefined);
+  assert.deepEqual(runs.map(({ plan }) => plan.checkpointing), [false, true, false]);
+  assert.equal(new Set(runs.map(({ hash }) => hash)).size, 1, "the same bits");
+  assert.ok(runs[1].plan.memory.activations < 0.7 * runs[0].plan.memory.activations, JSON.stringify(runs[1].plan));
+});
+
 test("the engine answers with the adapter, which is saved and read again", options, async () => {
   const found = await site.page.evaluate(async ([text, given]) => {
     const { savedAdapter, savedAdapters, deleteSavedAdapter } = await import("/train/index.js");
@@ -149,6 +158,7 @@ test("what cannot be trained is refused before the first step", options, async (
     [[], {}, "request", /must be a string, an array of strings/],
     [[[{ role: "user", content: "Hi" }]], {}, "request", /no message with role 'assistant'/],
     ["Text.", { rank: 0 }, "request", /'rank' must be a whole number from 1/],
+    ["Text.", { checkpointing: "on" }, "request", /'checkpointing' must be 'auto', true or false/],
     ["Text.", { learningRat: 1 }, "request", /Did you mean 'learningRate'/],
     ["Text.", { targets: ["qkv"] }, "request", /no matrix 'qkv'.*q_proj/],
     ["Text.", { load: {} }, "request", /'load' applies to a model's name/],
@@ -163,14 +173,16 @@ test("what cannot be trained is refused before the first step", options, async (
 test("a training that the device has no memory for is refused with advice", options, async () => {
   const found = await site.page.evaluate(async (text) => {
     const small = await jerboa.loadModel(`${location.origin}/models/stories260K`, { maxMemory: 8 << 20 });
-    const refused = await attempt(text.repeat(8), { maxLength: 512 }, small);
+    const refused = await attempt(text.repeat(32), { maxLength: 2048 }, small);
+    const stored = await attempt(text.repeat(8), { maxLength: 512, checkpointing: false }, small);
     const fits = await attempt(text, { maxLength: 32, rank: 2 }, small);
     const wide = await attempt(text, { maxLength: 16, rank: 1024, batchSize: 1 }, small);
     await small.unload();
-    return { refused, fits, wide };
+    return { refused, stored, fits, wide };
   }, golden.text);
   assert.equal(found.refused.error.code, "out_of_memory");
-  assert.match(found.refused.error.message, /Activations take \d+ MB.*'maxLength' below \d+/);
+  assert.match(found.refused.error.message, /Activations take \d+ MB with checkpointing.*'maxLength' below \d+/);
+  assert.match(found.stored.error.message, /Set 'checkpointing' to 'auto'/);
   assert.deepEqual(found.refused.progress, []);
   assert.equal(found.wide.error.code, "out_of_memory");
   assert.match(found.wide.error.message, /'rank' below 1024/);

@@ -1,5 +1,6 @@
 //! Training: kernels against CPU references, central differences and PyTorch.
 
+mod checkpointing;
 mod gradients;
 mod kernels;
 mod layers;

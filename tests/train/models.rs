@@ -15,7 +15,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 /// The trainer of all weights of a model, in f32.
-fn train_all(folder: &Path, options: TrainerOptions) -> Trainer {
+pub(super) fn train_all(folder: &Path, options: TrainerOptions) -> Trainer {
     block_on(async {
         let gpu = Rc::new(jerboa_tests::open(&DeviceOptions::default()));
         let source = open(folder).await.expect("a folder");
@@ -67,11 +67,12 @@ fn tensors(graph: &Graph, id: WeightId, gradient: &[f32]) -> Vec<(String, Vec<f3
     weight.parts.iter().map(part).collect()
 }
 
-const NO_UPDATE: TrainerOptions = TrainerOptions {
+pub(super) const NO_UPDATE: TrainerOptions = TrainerOptions {
     optimizer: Optimizer::Sgd { momentum: 0.0 },
     weight_decay: 0.0,
     max_norm: 0.0,
     max_tokens: 64,
+    checkpointing: false,
 };
 
 #[test]
@@ -179,6 +180,7 @@ fn two_hundred_steps_of_adamw() {
             weight_decay: 0.01,
             max_norm: 1.0,
             max_tokens: 32,
+            ..NO_UPDATE
         },
         schedule: Schedule {
             peak: 1e-3,

@@ -98,12 +98,14 @@ fn the_micro_batch_shrinks_to_the_memory_until_a_sequence_does_not_fit() {
     let less = memory(Some(all.total() / 2), 64, 4, &[]).expect("a smaller micro-batch");
     assert!(less.total() <= all.total() / 2, "{less:?} of {all:?}");
     assert_eq!((less.trained, less.frozen), (all.trained, all.frozen));
+    let checkpointed = memory(Some(8 << 20), 512, 8, &[]).expect("one sequence");
+    assert!(checkpointed.checkpointing && checkpointed.total() <= 8 << 20);
     let refused = |limit: u64, max_length: usize, rank: usize, targets: &[&str], advice: &str| {
         let error = memory(Some(limit), max_length, rank, targets).expect_err("too large");
         assert_eq!(error.code(), "out_of_memory");
         assert!(error.to_string().contains(advice), "{error}");
     };
-    refused(8 << 20, 512, 8, &[], "'maxLength' below 512");
+    refused(5 << 20, 512, 8, &[], "'maxLength' below 512");
     refused(8 << 20, 16, 1024, &[], "'rank' below 1024");
     refused(1 << 19, 8, 8, &[], "fewer 'targets'");
     refused(1 << 19, 8, 1, &["q_proj"], "fewer bits");

@@ -3,11 +3,14 @@
 //! load. A crate of its own with its own shaders: a page that does not train downloads nothing of
 //! it.
 //!
-//! `layers` has networks of layers that need no model. `tape` records the launches of a graph's forward and backward pass, `ops` has the gradient of
-//! each operation, `kernels` the launches that they use, `tiles` their sources on a device, and `reference` their CPU references.
+//! `layers` has networks of layers that need no model. `tape` records the launches of a graph's
+//! forward and backward pass, `checkpointing` decides which of them run twice, `ops` has the
+//! gradient of each operation, `kernels` the launches that they use, `tiles` their sources on a
+//! device, and `reference` their CPU references.
 
 pub mod adapter;
 pub mod batch;
+pub mod checkpointing;
 pub mod dataset;
 pub mod elements;
 pub mod kernel;

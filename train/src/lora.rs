@@ -3,10 +3,11 @@
 
 use crate::adapter::{AdapterTensor, LoraAdapter};
 use crate::batch::TrainSequence;
+use crate::checkpointing::Checkpointing;
 use crate::kernels::update::Optimizer;
 use crate::random::{shuffled, uniform};
 use crate::schedule::{Decay, Schedule};
-use crate::trainer::{StepReport, TrainMemory, Trainer, TrainerOptions};
+use crate::trainer::{MemoryEstimate, StepReport, TrainMemory, Trainer, TrainerOptions};
 use jerboa::device::Caps;
 use jerboa::exec::{GraphWeights, ModelFiles, PrecisionOptions};
 use jerboa::gpu::{Backend, Gpu};
@@ -21,6 +22,9 @@ use std::rc::Rc;
 const PREFIX: &str = "base_model.model.";
 /// Maximum tokens of a micro-batch unless a sequence is longer.
 const MAX_MICRO_BATCH_TOKENS: usize = 2048;
+/// Tokens below which a smaller micro-batch costs more time than checkpointing: its matmuls no
+/// longer fill a GPU.
+const MIN_USEFUL_TOKENS: usize = 512;
 
 /// How an adapter is trained.
 #[derive(Debug, Clone)]
@@ -55,6 +59,8 @@ pub struct LoraOptions {
     pub optimizer: Optimizer,
     /// Bytes of device memory to use at most; `None` for what the device is known to have.
     pub max_memory: Option<u64>,
+    /// When the backward pass computes activations again to save memory.
+    pub checkpointing: Checkpointing,
 }
 
 impl Default for LoraOptions {
@@ -75,6 +81,7 @@ impl Default for LoraOptions {
             precision: PrecisionOptions::default(),
             optimizer: Optimizer::ADAMW,
             max_memory: None,
+            checkpointing: Checkpointing::default(),
         }
     }
 }
@@ -135,7 +142,8 @@ impl LoraOptions {
         }
     }
 
-    /// Finds the largest micro-batch that the device has memory for, and what it takes.
+    /// Finds how a run fits the device, and what it takes: the largest micro-batch; with
+    /// `Checkpointing::Auto` a smaller one rather than checkpointing, but not below a useful size.
     fn fit(
         &self,
         graph: &Graph,
@@ -143,47 +151,91 @@ impl LoraOptions {
         trained: &SortedSet<WeightId>,
         caps: &Caps,
     ) -> Result<(TrainerOptions, TrainMemory)> {
-        let sequences = self.max_length.saturating_mul(self.batch_size);
-        let mut max_tokens = sequences.min(MAX_MICRO_BATCH_TOKENS).max(self.max_length);
-        loop {
+        let all = self.max_length.saturating_mul(self.batch_size);
+        let whole = all.min(MAX_MICRO_BATCH_TOKENS).max(self.max_length);
+        let estimate = |checkpointing: bool| {
             let options = TrainerOptions {
                 optimizer: self.optimizer,
                 weight_decay: self.weight_decay,
                 max_norm: self.max_norm,
-                max_tokens,
+                max_tokens: whole,
+                checkpointing,
             };
-            let memory = Trainer::estimate(graph.clone(), plans, trained, options)?;
-            let all = self.max_memory.or(caps.estimated_memory);
-            let all = all.unwrap_or(u64::MAX);
-            let over = [
-                ("training", memory.total(), all),
-                (
-                    "a buffer of the training",
-                    memory.largest,
-                    caps.max_weight_buffer(),
-                ),
-            ];
-            let over = over.into_iter().find(|(_, needed, limit)| needed > limit);
-            let Some((what, needed, limit)) = over else {
-                return Ok((options, memory));
-            };
-            if max_tokens == self.max_length {
-                return Err(Error::OutOfMemory {
-                    what: what.into(),
-                    needed,
-                    limit,
-                    hint: self.memory_advice(&memory),
-                });
+            Ok((
+                options,
+                Trainer::estimate(graph.clone(), plans, trained, options)?,
+            ))
+        };
+        let largest = |(options, memory): (TrainerOptions, MemoryEstimate)| {
+            let mut max_tokens = whole;
+            loop {
+                let memory = memory.with_tokens(max_tokens);
+                let Some((what, needed, limit)) = self.excess(&memory, caps) else {
+                    return Ok((
+                        TrainerOptions {
+                            max_tokens,
+                            ..options
+                        },
+                        memory,
+                    ));
+                };
+                if max_tokens == self.max_length {
+                    return Err(Error::OutOfMemory {
+                        what: what.into(),
+                        needed,
+                        limit,
+                        hint: self.memory_advice(&memory),
+                    });
+                }
+                max_tokens = (max_tokens / 2).max(self.max_length);
             }
-            max_tokens = (max_tokens / 2).max(self.max_length);
+        };
+        match self.checkpointing {
+            Checkpointing::Always => largest(estimate(true)?),
+            Checkpointing::Never => largest(estimate(false)?),
+            Checkpointing::Auto => {
+                let plain = largest(estimate(false)?);
+                let plain_tokens = plain.as_ref().map_or(0, |(options, _)| options.max_tokens);
+                if plain_tokens >= whole.min(MIN_USEFUL_TOKENS) {
+                    return plain;
+                }
+                let checkpointed = largest(estimate(true)?);
+                match &checkpointed {
+                    Ok((options, _)) if options.max_tokens <= plain_tokens => plain,
+                    _ => checkpointed,
+                }
+            }
         }
+    }
+
+    /// Returns what of a run exceeds the device: its name, bytes, and the limit.
+    fn excess(&self, memory: &TrainMemory, caps: &Caps) -> Option<(&'static str, u64, u64)> {
+        let all = self.max_memory.or(caps.estimated_memory);
+        let all = all.unwrap_or(u64::MAX);
+        [
+            ("training", memory.total(), all),
+            (
+                "a buffer of the training",
+                memory.largest,
+                caps.max_weight_buffer(),
+            ),
+        ]
+        .into_iter()
+        .find(|(_, needed, limit)| needed > limit)
     }
 
     /// What makes the largest part of the memory smaller.
     fn memory_advice(&self, memory: &TrainMemory) -> String {
         let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
         let advice = if memory.activations >= memory.trained.max(memory.frozen) {
-            format!("Use a 'maxLength' below {}", self.max_length)
+            let shorter = format!("a 'maxLength' below {}", self.max_length);
+            match (memory.checkpointing, self.checkpointing) {
+                (true, _) => format!("Use {shorter}"),
+                (false, Checkpointing::Never) => {
+                    format!("Set 'checkpointing' to 'auto', or use {shorter}")
+                }
+                (false, _) => format!("Set 'checkpointing' to true, or use {shorter}"),
+            }
         } else if memory.trained < memory.frozen {
             "Load the model with fewer bits ('weights': 'q4'), or a smaller model".into()
         } else if self.rank > Self::default().rank {
@@ -191,9 +243,14 @@ impl LoraOptions {
         } else {
             "Use fewer 'targets'".into()
         };
+        let how = if memory.checkpointing {
+            " with checkpointing"
+        } else {
+            ""
+        };
         format!(
-            "Activations take {} MB, trained weights {} MB, the model {} MB. {advice}; if the device has more memory, load the \
-             model with a larger 'maxMemory'.",
+            "Activations take {} MB{how}, trained weights {} MB, the model {} MB. {advice}; if the device has more memory, \
+             load the model with a larger 'maxMemory'.",
             megabytes(memory.activations),
             megabytes(memory.trained),
             megabytes(memory.frozen)

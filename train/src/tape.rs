@@ -1,6 +1,7 @@
 //! The launches of a graph's forward and backward pass. The tape walks the nodes in order, then in
 //! reverse; each operation appends its launches. Buffers are virtual until `memory` assigns them.
 
+use crate::checkpointing::{NodeForward, Segments, replayed};
 use crate::kernel::TrainLaunch;
 use crate::kernels::{contiguous, elementwise, fill, loss};
 use crate::ops::gradient_of;
@@ -10,6 +11,7 @@ use jerboa::kernels::view::View;
 use jerboa::plan::WeightPlans;
 use jerboa::{Error, Result, SortedSet};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// A buffer of a training step by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,6 +62,17 @@ pub enum TapeEnd {
     Gradients,
 }
 
+/// What a tape records.
+#[derive(Debug, Clone, Copy)]
+pub struct TapeOptions<'a> {
+    /// Rows of the step.
+    pub rows: usize,
+    /// What it ends with.
+    pub end: TapeEnd,
+    /// Nodes whose activations are in memory at once in the backward pass.
+    pub segments: &'a Segments,
+}
+
 /// Records the launches of a pass over a graph.
 pub struct Tape<'a> {
     /// The graph, without fusions.
@@ -76,6 +89,8 @@ pub struct Tape<'a> {
     depends: Vec<bool>,
     /// The node that is recorded.
     node: usize,
+    /// What the forward pass of each node has recorded.
+    pub(crate) forwards: Vec<NodeForward>,
     /// Temporary buffers that nodes keep for their backward pass.
     kept: HashMap<(usize, &'static str), usize>,
     /// Gradients so far, of values that are not views.
@@ -83,7 +98,7 @@ pub struct Tape<'a> {
 }
 
 impl<'a> Tape<'a> {
-    /// Records a step of `rows` rows of a language model.
+    /// Records a step of a language model.
     ///
     /// # Errors
     /// `UnsupportedOption` for operations without a gradient; `Internal` for a graph with fusions
@@ -92,9 +107,13 @@ impl<'a> Tape<'a> {
         graph: &'a Graph,
         weights: &'a WeightPlans,
         trained: &'a SortedSet<WeightId>,
-        rows: usize,
-        end: TapeEnd,
+        options: TapeOptions<'_>,
     ) -> Result<Self> {
+        let TapeOptions {
+            rows,
+            end,
+            segments,
+        } = options;
         let logits = graph
             .logits
             .ok_or_else(|| Error::Internal(format!("{} has no logits", graph.name)))?;
@@ -107,6 +126,7 @@ impl<'a> Tape<'a> {
             trained,
             depends: vec![false; graph.values.len()],
             node: 0,
+            forwards: Vec::with_capacity(graph.nodes.len()),
             kept: HashMap::new(),
             gradients: HashMap::new(),
         };
@@ -115,7 +135,12 @@ impl<'a> Tape<'a> {
             if graph.value(node.output).rows != Dim::TOKENS {
                 return Err(tape.refuse(node));
             }
+            let [launches, temporaries] = [tape.launches.len(), tape.cols.len()];
             gradient_of(&tape, node)?.forward(&mut tape, node)?;
+            tape.forwards.push(NodeForward {
+                launches: launches..tape.launches.len(),
+                temporaries: temporaries..tape.cols.len(),
+            });
             let inputs = node.inputs.iter().any(|input| tape.depends_on(*input));
             let weights = node.op.weights();
             let own = weights.iter().any(|weight| trained.contains(weight));
@@ -124,7 +149,7 @@ impl<'a> Tape<'a> {
         }
         tape.add_loss(logits, end);
         if end == TapeEnd::Gradients {
-            tape.backward(logits)?;
+            tape.backward(logits, segments)?;
         }
         Ok(tape)
     }
@@ -139,10 +164,25 @@ impl<'a> Tape<'a> {
         self.push(loss::add_losses(self.rows, RowLosses, Loss));
     }
 
-    fn backward(&mut self, logits: ValueId) -> Result<()> {
+    fn backward(&mut self, logits: ValueId, segments: &Segments) -> Result<()> {
         self.gradients.insert(logits, TrainBuffer::Value(logits));
+        let last = segments.nodes.len().saturating_sub(1);
+        for (index, nodes) in segments.nodes.iter().enumerate().rev() {
+            let first = self.launches.len();
+            self.backward_of(nodes.clone())?;
+            // The forward pass has just computed the activations of the last segment.
+            if index != last {
+                self.replay(nodes.clone(), &segments.stored, first);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the backward launches of nodes.
+    fn backward_of(&mut self, nodes: Range<usize>) -> Result<()> {
         let graph = self.graph;
-        for (index, node) in graph.nodes.iter().enumerate().rev() {
+        for index in nodes.rev() {
+            let node = &graph.nodes[index];
             self.node = index;
             let root = graph.root(node.output).0;
             if self.depends[root.0] && self.gradients.contains_key(&root) {
@@ -152,6 +192,32 @@ impl<'a> Tape<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Puts the forward launches of a segment before its backward launches, which start at `first`.
+    /// They write into buffers of their own, so that memory is free between both passes.
+    fn replay(&mut self, nodes: Range<usize>, stored: &SortedSet<ValueId>, first: usize) {
+        let backward = self.launches.split_off(first);
+        let (forward, rewritten) = replayed(self, nodes, stored, &backward);
+        let mut names = HashMap::new();
+        for buffer in rewritten {
+            let cols = match buffer {
+                TrainBuffer::Temporary(index) => self.cols[index],
+                TrainBuffer::Value(value) => self.cols_of(value),
+                _ => continue,
+            };
+            names
+                .entry(buffer)
+                .or_insert_with(|| self.temporary(cols).buffer);
+        }
+        let forward = forward
+            .into_iter()
+            .map(|index| self.launches[index].clone());
+        let renamed = |launch: TrainLaunch<TrainBuffer>| {
+            launch.map(|buffer| *names.get(buffer).unwrap_or(buffer))
+        };
+        let launches: Vec<_> = forward.chain(backward).map(renamed).collect();
+        self.launches.extend(launches);
     }
 
     /// Returns the error for a node without a gradient.

@@ -2,13 +2,14 @@
 //! gradients, the norm of the gradients, and the update.
 
 use crate::batch::{PackedRows, TrainSequence};
+use crate::checkpointing::{MAX_BOUNDARIES_PER_SEGMENT, Segments};
 use crate::kernel::{TrainLaunch, TrainPipelines};
 use crate::kernels::fill;
 use crate::kernels::update::{
     HYPER_BYTES, Optimizer, UpdateBuffers, UpdatedWeight, square_sums, update_launches,
 };
 use crate::memory::TapeMemory;
-use crate::tape::{Tape, TapeEnd, TrainBuffer, with_logits_of_all_rows};
+use crate::tape::{Tape, TapeEnd, TapeOptions, TrainBuffer, with_logits_of_all_rows};
 use jerboa::exec::GraphWeights;
 use jerboa::format::{Float, WeightLayout};
 use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, Gpu, Program};
@@ -35,6 +36,9 @@ pub struct TrainerOptions {
     pub max_norm: f32,
     /// Maximum tokens of a micro-batch.
     pub max_tokens: usize,
+    /// Whether the backward pass computes activations again instead of storing those of all
+    /// layers. Losses and gradients have the same bits; a step takes about a third longer.
+    pub checkpointing: bool,
 }
 
 /// The result of a step.
@@ -57,12 +61,42 @@ pub struct TrainMemory {
     pub frozen: u64,
     /// The largest buffer of values or gradients.
     pub largest: u64,
+    /// Whether the backward pass computes activations again.
+    pub checkpointing: bool,
 }
 
 impl TrainMemory {
     /// All uses together.
     pub fn total(&self) -> u64 {
         self.activations + self.trained + self.frozen
+    }
+}
+
+/// Device memory of a trainer by the tokens of its micro-batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryEstimate {
+    /// Bytes of all values and gradients per row.
+    row: u64,
+    /// Bytes per row of the widest buffer of them.
+    widest: u64,
+    trained: u64,
+    /// Bytes of the largest trained weight.
+    largest: u64,
+    frozen: u64,
+    checkpointing: bool,
+}
+
+impl MemoryEstimate {
+    /// Memory with micro-batches of up to `tokens` tokens.
+    pub fn with_tokens(&self, tokens: usize) -> TrainMemory {
+        let rows = PackedRows::capacity(tokens) as u64;
+        TrainMemory {
+            activations: self.row * rows,
+            trained: self.trained,
+            frozen: self.frozen,
+            largest: self.largest.max(self.widest * rows),
+            checkpointing: self.checkpointing,
+        }
     }
 }
 
@@ -77,6 +111,7 @@ pub struct Trainer {
     /// Buffers of values and gradients, by the places of `memory`.
     activations: Vec<Buffer>,
     memory: TapeMemory,
+    segments: Segments,
     /// Inputs of the micro-batches of a step.
     inbox: Buffer,
     report: Buffer,
@@ -111,7 +146,7 @@ impl Trainer {
             plan_trained(&graph, *id, &mut plans)?;
         }
         let max_rows = PackedRows::capacity(options.max_tokens);
-        let memory = assign(&graph, &plans, &trained)?;
+        let (segments, memory) = assign(&graph, &plans, &trained, options.checkpointing)?;
         let mut buffers: HashMap<TrainBuffer, Buffer> = loaded
             .into_iter()
             .filter_map(|(slot, buffer)| Some((buffer_of(slot)?, buffer)))
@@ -189,6 +224,7 @@ impl Trainer {
             buffers,
             activations,
             memory,
+            segments,
             inbox,
             report,
             pipelines,
@@ -199,7 +235,7 @@ impl Trainer {
         })
     }
 
-    /// Computes the memory of a trainer without creating it.
+    /// Computes the memory of a trainer without creating it, for any `max_tokens`.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -208,31 +244,27 @@ impl Trainer {
         plans: &WeightPlans,
         trained: &SortedSet<WeightId>,
         options: TrainerOptions,
-    ) -> Result<TrainMemory> {
+    ) -> Result<MemoryEstimate> {
         let graph = with_logits_of_all_rows(graph);
         let mut plans = plans.clone();
         for id in trained {
             plan_trained(&graph, *id, &mut plans)?;
         }
-        let memory = assign(&graph, &plans, trained)?;
+        let (_, memory) = assign(&graph, &plans, trained, options.checkpointing)?;
         let own: Vec<u64> = trained
             .iter()
             .map(|id| elements(&plans[id]) as u64 * 4)
             .collect();
-        let rows = PackedRows::capacity(options.max_tokens);
         let widest = memory.cols.iter().max().copied().unwrap_or(0);
         let copies = 2 + options.optimizer.states() as u64;
         let frozen = plans.iter().filter(|(id, _)| !trained.contains(*id));
-        Ok(TrainMemory {
-            activations: memory.bytes(rows),
+        Ok(MemoryEstimate {
+            row: memory.bytes(1),
+            widest: widest as u64 * 4,
             trained: own.iter().sum::<u64>() * copies,
-            largest: own
-                .iter()
-                .copied()
-                .max()
-                .unwrap_or(0)
-                .max((widest * rows * 4) as u64),
+            largest: own.iter().copied().max().unwrap_or(0),
             frozen: frozen.map(|(_, plan)| plan.bytes()).sum(),
+            checkpointing: options.checkpointing,
         })
     }
 
@@ -279,7 +311,12 @@ impl Trainer {
         if self.programs.contains_key(&key) {
             return Ok(());
         }
-        let tape = Tape::record(&self.graph, &self.plans, &self.trained, rows, end)?;
+        let options = TapeOptions {
+            rows,
+            end,
+            segments: &self.segments,
+        };
+        let tape = Tape::record(&self.graph, &self.plans, &self.trained, options)?;
         // An evaluation may run in the same buffers: it is the beginning of the other tape.
         let launches = tape.launches;
         self.pipelines.compile(&self.gpu, launches.iter()).await?;
@@ -491,11 +528,35 @@ impl Trainer {
 }
 
 /// Assigns the buffers of a pass with gradients, whatever its rows. The logits last, so that an
-/// evaluation's can be read.
-fn assign(graph: &Graph, plans: &WeightPlans, trained: &SortedSet<WeightId>) -> Result<TapeMemory> {
-    let tape = Tape::record(graph, plans, trained, 1, TapeEnd::Gradients)?;
+/// evaluation's can be read. With `checkpointing`, the segments are those that take the least
+/// memory.
+fn assign(
+    graph: &Graph,
+    plans: &WeightPlans,
+    trained: &SortedSet<WeightId>,
+    checkpointing: bool,
+) -> Result<(Segments, TapeMemory)> {
     let logits = graph.logits.unwrap_or(graph.hidden);
-    Ok(TapeMemory::assign(&tape, TrainBuffer::Value(logits)))
+    let assigned = |segments: Segments| {
+        let options = TapeOptions {
+            rows: 1,
+            end: TapeEnd::Gradients,
+            segments: &segments,
+        };
+        let tape = Tape::record(graph, plans, trained, options)?;
+        let memory = TapeMemory::assign(&tape, TrainBuffer::Value(logits));
+        Ok((segments, memory))
+    };
+    let mut best = assigned(Segments::whole(graph))?;
+    if checkpointing {
+        for boundaries in 1..=MAX_BOUNDARIES_PER_SEGMENT {
+            let other = assigned(Segments::between_boundaries(graph, boundaries))?;
+            if other.1.bytes(1) < best.1.bytes(1) {
+                best = other;
+            }
+        }
+    }
+    Ok(best)
 }
 
 /// The storage of a trained weight; adds it if the weight was not loaded.

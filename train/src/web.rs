@@ -2,6 +2,7 @@
 
 use crate::adapter::LoraAdapter;
 use crate::batch::TrainSequence;
+use crate::checkpointing::Checkpointing;
 use crate::dataset::{chat_sequences, split_evaluation, text_sequences};
 use crate::lora::{LoraOptions, LoraRun, LoraTrainer};
 use crate::schedule::Decay;
@@ -38,12 +39,19 @@ struct TrainRequest {
     /// Share of the data that only measures the loss.
     evaluation: Option<f32>,
     seed: Option<f64>,
+    /// `"auto"` or a boolean.
+    checkpointing: Option<Value>,
 }
 
 impl TrainRequest {
     fn options(&self, load: &LoadRequest) -> Result<LoraOptions> {
         let defaults = LoraOptions::default();
         let run = load.run_options()?;
+        let checkpointing = match &self.checkpointing {
+            None => Checkpointing::default(),
+            Some(Value::String(name)) => Checkpointing::from_name(name)?,
+            Some(other) => Checkpointing::from_name(&other.to_string())?,
+        };
         let options = LoraOptions {
             rank: self.rank.unwrap_or(defaults.rank),
             alpha: self.alpha.unwrap_or(defaults.alpha),
@@ -58,6 +66,7 @@ impl TrainRequest {
             seed: self.seed.map_or(defaults.seed, |seed| seed as u64),
             precision: run.overrides,
             max_memory: run.memory,
+            checkpointing,
             ..defaults
         };
         options.check()?;
@@ -93,7 +102,7 @@ impl Training {
     }
 
     /// Steps, sequences and bytes of device memory: `{ steps, sequences, evaluationSequences,
-    /// tokens, maxLength, memory: { activations, trained, frozen } }`.
+    /// tokens, maxLength, checkpointing, memory: { activations, trained, frozen } }`.
     pub fn plan(&self) -> JsValue {
         to_plain_js(&self.plan)
     }
@@ -177,6 +186,7 @@ async fn open(
             "evaluationSequences": held.len(),
             "tokens": tokens,
             "maxLength": max_length,
+            "checkpointing": memory.checkpointing,
             "memory": {
                 "activations": memory.activations,
                 "trained": memory.trained,

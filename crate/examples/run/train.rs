@@ -8,6 +8,7 @@ use jerboa::exec::{ModelFiles, Precision, PrecisionOptions};
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
 use jerboa::task::TextPipeline;
 use jerboa_train::adapter::{CONFIG_FILE, LoraAdapter, WEIGHTS_FILE};
+use jerboa_train::checkpointing::Checkpointing;
 use jerboa_train::dataset::{file_sequences, split_evaluation};
 use jerboa_train::lora::{LoraOptions, LoraTrainer, TrainProgress};
 use jerboa_train::schedule::Decay;
@@ -102,6 +103,13 @@ pub fn command(command: Command) -> Command {
                 value_parser!(f32),
                 "Fraction of the sequences held out for evaluation [default: 0]",
             ),
+            parsed(
+                "checkpointing",
+                "WHEN",
+                ["auto", "true", "false"],
+                "Compute activations again in the backward pass, to save memory",
+            )
+            .default_value("auto"),
             flag("json", "Print steps as JSON lines"),
         ])
         .after_help(format!(
@@ -128,6 +136,8 @@ fn options(given: &CliArgs) -> Result<LoraOptions> {
         weight_decay: given.get("weight-decay").unwrap_or(defaults.weight_decay),
         max_length: given.get("max-length").unwrap_or(defaults.max_length),
         seed: given.get("seed").unwrap_or(defaults.seed),
+        checkpointing: Checkpointing::from_name(&given.require::<String>("checkpointing")?)
+            .map_err(format_error)?,
         precision: PrecisionOptions {
             precision,
             ..PrecisionOptions::default()
@@ -170,11 +180,16 @@ pub async fn run(given: &CliArgs) -> Result<()> {
     if !as_json {
         let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
         out::print_line(format_args!(
-            "{} sequences; {} MB of frozen weights, {} MB of trained ones, {} MB of activations",
+            "{} sequences; {} MB of frozen weights, {} MB of trained ones, {} MB of activations{}",
             train.len(),
             megabytes(memory.frozen),
             megabytes(memory.trained),
-            megabytes(memory.activations)
+            megabytes(memory.activations),
+            if memory.checkpointing {
+                " with checkpointing"
+            } else {
+                ""
+            }
         ));
     }
     let before = evaluate(&mut trainer, &held).await?;

@@ -29,6 +29,12 @@ export interface TrainSettings {
   maxLength?: number;
   /** Seed of the first weights and of the order of the data. Equal runs on one device have equal bits. Default: `0`. */
   seed?: number;
+  /**
+   * Stores few activations and computes the others again in the backward pass: less memory, the same losses and weights,
+   * and steps that take about a third longer. `auto`: if micro-batches would become small, or the run would not fit.
+   * Default: `auto`.
+   */
+  checkpointing?: "auto" | boolean;
 }
 
 /** Settings of a run, as the module reads them. */
@@ -51,6 +57,8 @@ export interface TrainPlan {
   tokens: number;
   /** Tokens of the longest sequence. */
   maxLength: number;
+  /** Whether the backward pass computes activations again; see the option. */
+  checkpointing: boolean;
   /** Device memory in bytes. */
   memory: {
     /** Values and gradients of a micro-batch. */

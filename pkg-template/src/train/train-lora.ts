@@ -56,6 +56,7 @@ const OPTIONS = {
   evaluation: validator("a number from 0 to 0.9, or data", (v) => (typeof v === "number" ? v >= 0 && v <= 0.9 : typeof v === "string" || Array.isArray(v))),
   evaluationSteps: valid.integer(1),
   seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
+  checkpointing: validator("'auto', true or false", (v) => v === "auto" || typeof v === "boolean"),
   resume: validator("the files of an adapter", (v) => typeof v === "object" && v !== null && Symbol.iterator in v),
   load: valid.object,
   onLoad: valid.func,
