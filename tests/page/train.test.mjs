@@ -120,6 +120,33 @@ test("a run goes on with an earlier adapter", options, async () => {
   assert.match(found.other.error.message, /same rank/);
 });
 
+test("pairs train by preference, as natively; with an earlier adapter the reference is still the model", options, async () => {
+  const { pairs, options: given, steps, before, after: measured } = golden.dpo;
+  const run = await attempt(pairs, given);
+  assert.equal(run.error, undefined);
+  assert.deepEqual([run.plan.sequences, run.plan.evaluationSequences, run.plan.steps], [8, 2, steps.length]);
+  const close = (found, expected, what) => found.forEach((value, i) => assert.ok(Math.abs(value - expected[i]) < 1e-3, `${what}: ${found}, natively ${expected}`));
+  const [first, ...trained] = run.progress;
+  trained.forEach(({ step, loss, rewardMargin, rewardAccuracy }, i) => close([loss, rewardMargin, rewardAccuracy], steps[i], `step ${step}`));
+  const evaluation = ({ evaluationLoss, evaluationRewardMargin, evaluationRewardAccuracy }) => [evaluationLoss, evaluationRewardMargin, evaluationRewardAccuracy];
+  close(evaluation(first), before, "before");
+  close(evaluation(trained.at(-1)), measured, "after");
+  const found = await site.page.evaluate(async ([pairs, given]) => {
+    const { rank, alpha, ...others } = given;
+    await attempt(pairs, given);
+    const resumed = await attempt(pairs, { ...others, resume: adapter });
+    const separate = await attempt(pairs.slice(0, 4), { ...given, dpo: undefined, evaluation: pairs.slice(4, 6), checkpointing: true });
+    const stop = new AbortController();
+    stop.abort();
+    const stopped = await attempt(pairs, { ...given, stop: stop.signal });
+    return { resumed, separate, stopped };
+  }, [pairs, given]);
+  close(evaluation(found.resumed.progress[0]), measured, "resumed");
+  assert.equal(found.separate.error, undefined);
+  assert.deepEqual([found.separate.plan.sequences, found.separate.plan.evaluationSequences], [4, 2]);
+  assert.deepEqual([found.stopped.error, found.stopped.steps], [undefined, 0]);
+});
+
 test("a stop gives the adapter so far, an abort ends everything", options, async () => {
   const found = await site.page.evaluate(async ([text, given]) => {
     const stop = new AbortController();
@@ -155,8 +182,20 @@ test("what cannot be trained is refused before the first step", options, async (
   for (const [data, given, code, message] of [
     ["", {}, "request", /the dataset is empty/],
     [["Text.", " "], {}, "request", /the dataset\[1\] is empty/],
-    [[], {}, "request", /must be a string, an array of strings/],
+    [[], {}, "request", /must be a string, an array of strings.*pairs/],
     [[[{ role: "user", content: "Hi" }]], {}, "request", /no message with role 'assistant'/],
+    [[{ prompt: "a", chosen: "b" }], {}, "request", /the dataset\[0\] has no 'rejected'/],
+    [[{ prompt: "a", chosen: "b", rejected: 3 }], {}, "request", /'rejected' must be a string or an array of messages/],
+    [[{ prompt: "a", chosen: "b", rejected: "b" }], {}, "request", /are equal/],
+    [[{ prompt: "a", chosen: "b", rejected: " " }], {}, "request", /'rejected' is empty/],
+    [[{ prompt: "a", chosen: "b", rejected: [{ role: "assistant", content: "c" }] }], {}, "request", /both be strings, or both arrays/],
+    [[{ prompt: 1, chosen: "b", rejected: "c" }], {}, "request", /prompt must be a string or an array of messages/],
+    [[{ prompt: "a", messages: [{ role: "user", content: "a" }], chosen: "b", rejected: "c" }], {}, "request", /both 'prompt' and 'messages'/],
+    [[{ chosen: "b", rejected: "c" }], {}, "request", /dataset\[0\].*begin differently/],
+    [[{ prompt: "a", chosen: "b", rejected: "c" }, "Text."], {}, "request", /mixes pairs and other items \(the dataset\[1\]\)/],
+    [[{ prompt: "a", chosen: "b", rejected: "c" }], { evaluation: "Text." }, "request", /'evaluation' must have pairs/],
+    [[{ prompt: "a", chosen: "b", rejected: "c" }], { dpo: { beta: 0 } }, "request", /'beta' must be/],
+    ["Text.", { dpo: { beta: 0.1 } }, "request", /'dpo' applies to pairs/],
     ["Text.", { rank: 0 }, "request", /'rank' must be a whole number from 1/],
     ["Text.", { checkpointing: "on" }, "request", /'checkpointing' must be 'auto', true or false/],
     ["Text.", { learningRat: 1 }, "request", /Did you mean 'learningRate'/],

@@ -336,8 +336,13 @@ fn options_and_data_that_do_not_fit_are_refused() {
 }
 
 /// The bundled model's tokenizer with a chat template.
-fn with_template() -> TextPipeline {
-    let out = std::env::temp_dir().join(format!("jerboa-template-{}", std::process::id()));
+pub(super) fn with_template() -> TextPipeline {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let out = std::env::temp_dir().join(format!(
+        "jerboa-template-{}-{}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    ));
     std::fs::create_dir_all(&out).expect("a folder");
     std::fs::copy(stories().join("tokenizer.json"), out.join("tokenizer.json"))
         .expect("a tokenizer");

@@ -8,6 +8,7 @@ mod lora;
 mod models;
 mod networks;
 mod page;
+mod preference;
 mod torch;
 
 use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, DeviceOptions, Gpu};

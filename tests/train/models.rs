@@ -9,6 +9,7 @@ use jerboa_tests::relative_l2;
 use jerboa_train::batch::TrainSequence;
 use jerboa_train::kernels::update::Optimizer;
 use jerboa_train::schedule::{Decay, Schedule};
+use jerboa_train::tape::TrainLoss;
 use jerboa_train::trainer::{Trainer, TrainerOptions};
 use pollster::block_on;
 use std::path::Path;
@@ -73,6 +74,7 @@ pub(super) const NO_UPDATE: TrainerOptions = TrainerOptions {
     max_norm: 0.0,
     max_tokens: 64,
     checkpointing: false,
+    loss: TrainLoss::CrossEntropy,
 };
 
 #[test]

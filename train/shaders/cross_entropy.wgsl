@@ -1,5 +1,5 @@
-// Softmax cross-entropy of each row of logits, and its gradient in their place: (softmax - one hot) · hyper.loss_scale. Rows
-// whose label is IGNORED have no loss and no gradient. `losses` has a loss per row.
+// Softmax cross-entropy of each row of logits, and its gradient in their place: (softmax - one hot) · hyper.loss_scale, or
+// with SCALES · scales[row]. Rows whose label is IGNORED have no loss and no gradient. `losses` has a loss per row.
 struct Params {
     cols: u32,
     stride: u32,
@@ -10,7 +10,11 @@ const IGNORED = 0xffffffffu;
 @group(0) @binding(2) var<storage, read> labels: array<u32>;
 @group(0) @binding(3) var<storage, read_write> losses: array<f32>;
 #ifdef GRADIENT
+#ifdef SCALES
+@group(0) @binding(4) var<storage, read> scales: array<f32>;
+#else
 #import train/hyper
+#endif
 #endif
 #import train/total
 
@@ -35,10 +39,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (lid == 0u) { losses[row] = log(sum) - (logits[base + label] - most); }
 #ifdef GRADIENT
     workgroupBarrier();
+#ifdef SCALES
+    let scale = scales[row];
+#else
+    let scale = hyper.loss_scale;
+#endif
     for (var c = lid; c < params.cols; c += 64u) {
         var probability = exp(max(logits[base + c] - most, -80.0)) / sum;
         if (c == label) { probability -= 1.0; }
-        logits[base + c] = probability * hyper.loss_scale;
+        logits[base + c] = probability * scale;
     }
 #endif
 }

@@ -1,6 +1,7 @@
 //! Sequences packed into the rows of a step.
 
 use crate::kernels::loss::IGNORED;
+use crate::tape::TrainBuffer;
 use jerboa::{Error, Result};
 
 /// Rows of a step are a multiple of this, so that few programs serve all batches.
@@ -30,8 +31,41 @@ impl TrainSequence {
     }
 }
 
+/// Two answers to one prompt, of which the first is preferred.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PreferencePair {
+    /// The prompt with the answer to prefer, which alone counts.
+    pub chosen: TrainSequence,
+    /// The prompt with the other answer.
+    pub rejected: TrainSequence,
+    /// Log-probabilities of both answers by the reference model: see
+    /// [`crate::trainer::Trainer::log_probabilities`].
+    pub reference: [f32; 2],
+}
+
+impl PreferencePair {
+    /// A pair whose reference is not known yet.
+    pub fn new(chosen: TrainSequence, rejected: TrainSequence) -> Self {
+        Self {
+            chosen,
+            rejected,
+            reference: [0.0; 2],
+        }
+    }
+
+    /// Both sequences.
+    pub fn sequences(&self) -> [&TrainSequence; 2] {
+        [&self.chosen, &self.rejected]
+    }
+
+    /// Tokens of both sequences.
+    pub fn tokens(&self) -> usize {
+        self.chosen.ids.len() + self.rejected.ids.len()
+    }
+}
+
 /// The inputs of a step, by row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PackedRows {
     /// Token ids.
     pub ids: Vec<u32>,
@@ -41,6 +75,11 @@ pub struct PackedRows {
     pub labels: Vec<u32>,
     /// First and end row of each row's sequence.
     pub spans: Vec<[u32; 2]>,
+    /// First and end row of each pair's chosen sequence, then of its rejected one; zeros for
+    /// slots without a pair. Empty unless pairs are packed.
+    pub pairs: Vec<[u32; 4]>,
+    /// Log-probabilities of each pair by the reference model.
+    pub references: Vec<[f32; 2]>,
 }
 
 impl PackedRows {
@@ -66,6 +105,8 @@ impl PackedRows {
             positions: Vec::with_capacity(rows),
             labels: Vec::with_capacity(rows),
             spans: Vec::with_capacity(rows),
+            pairs: Vec::new(),
+            references: Vec::new(),
         };
         for sequence in sequences {
             let first = packed.ids.len() as u32;
@@ -98,6 +139,57 @@ impl PackedRows {
         Ok(packed)
     }
 
+    /// Packs pairs: the chosen sequence of each, then the rejected one.
+    ///
+    /// # Errors
+    /// As [`Self::pack`].
+    pub fn pack_pairs(pairs: &[PreferencePair], max_rows: usize, vocab: usize) -> Result<Self> {
+        let both = pairs.iter().flat_map(PreferencePair::sequences);
+        let sequences: Vec<TrainSequence> = both.cloned().collect();
+        let mut packed = Self::pack(&sequences, max_rows, vocab)?;
+        let mut end = 0;
+        for pair in pairs {
+            let [[a, b], [c, d]] = pair.sequences().map(|sequence| {
+                let first = end;
+                end += sequence.ids.len() as u32;
+                [first, end]
+            });
+            packed.pairs.push([a, b, c, d]);
+            packed.references.push(pair.reference);
+        }
+        packed.pad_pairs();
+        Ok(packed)
+    }
+
+    /// Fills the slots of pairs that a step leaves empty: each sequence of a pair has at least
+    /// two tokens.
+    pub(crate) fn pad_pairs(&mut self) {
+        let slots = Self::pair_capacity(self.rows());
+        self.pairs.resize(slots, [0; 4]);
+        self.references.resize(slots, [0.0; 2]);
+    }
+
+    /// Slots for pairs in a step of `rows` rows.
+    pub fn pair_capacity(rows: usize) -> usize {
+        rows / 4
+    }
+
+    /// The words of each input buffer.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = (TrainBuffer, &[u32])> {
+        let inputs: [(TrainBuffer, &[u32]); 6] = [
+            (TrainBuffer::Ids, &self.ids),
+            (TrainBuffer::Positions, &self.positions),
+            (TrainBuffer::Labels, &self.labels),
+            (TrainBuffer::Spans, self.spans.as_flattened()),
+            (TrainBuffer::PairSpans, self.pairs.as_flattened()),
+            (
+                TrainBuffer::PairReferences,
+                bytemuck::cast_slice(&self.references),
+            ),
+        ];
+        inputs.into_iter().filter(|(_, words)| !words.is_empty())
+    }
+
     /// Rows with the padding.
     pub fn rows(&self) -> usize {
         self.ids.len()
@@ -128,6 +220,25 @@ mod tests {
         let none = IGNORED;
         assert_eq!(packed.labels[..8], [none, 7, 8, none, 2, 3, none, none]);
         assert_eq!(packed.spans[3..8], [[0, 4], [4, 7], [4, 7], [4, 7], [7, 8]]);
+    }
+
+    #[test]
+    fn pairs_are_packed_together() {
+        let sequence = |ids: &[u32]| TrainSequence {
+            ids: ids.to_vec(),
+            first_label: 2,
+        };
+        let pair = PreferencePair {
+            reference: [-1.0, -2.0],
+            ..PreferencePair::new(sequence(&[1, 2, 3]), sequence(&[1, 2, 4, 5]))
+        };
+        assert_eq!(pair.tokens(), 7);
+        let packed = PackedRows::pack_pairs(&[pair.clone(), pair], 14, 10).expect("it fits");
+        assert_eq!(packed.rows(), 16);
+        let none = [0; 4];
+        assert_eq!(packed.pairs, [[0, 3, 3, 7], [7, 10, 10, 14], none, none]);
+        assert_eq!(packed.references[..2], [[-1.0, -2.0]; 2]);
+        assert_eq!(packed.references[2..], [[0.0; 2]; 2]);
     }
 
     #[test]

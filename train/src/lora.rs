@@ -5,8 +5,10 @@ use crate::adapter::{AdapterTensor, LoraAdapter};
 use crate::batch::TrainSequence;
 use crate::checkpointing::Checkpointing;
 use crate::kernels::update::Optimizer;
-use crate::random::{shuffled, uniform};
-use crate::schedule::{Decay, Schedule};
+use crate::preference::PreferenceMetrics;
+use crate::random::uniform;
+use crate::schedule::{Decay, EpochStep, EpochSteps, Schedule};
+use crate::tape::TrainLoss;
 use crate::trainer::{MemoryEstimate, StepReport, TrainMemory, Trainer, TrainerOptions};
 use jerboa::device::Caps;
 use jerboa::exec::{GraphWeights, ModelFiles, PrecisionOptions};
@@ -26,6 +28,9 @@ const MAX_MICRO_BATCH_TOKENS: usize = 2048;
 /// longer fill a GPU.
 const MIN_USEFUL_TOKENS: usize = 512;
 
+/// DPO's beta unless another is set, as in TRL.
+pub const DEFAULT_BETA: f32 = 0.1;
+
 /// How an adapter is trained.
 #[derive(Debug, Clone)]
 pub struct LoraOptions {
@@ -37,7 +42,7 @@ pub struct LoraOptions {
     pub targets: Vec<String>,
     /// Passes over the data.
     pub epochs: usize,
-    /// Sequences per step.
+    /// Sequences or pairs per step.
     pub batch_size: usize,
     /// Highest learning rate.
     pub learning_rate: f32,
@@ -61,6 +66,8 @@ pub struct LoraOptions {
     pub max_memory: Option<u64>,
     /// When the backward pass computes activations again to save memory.
     pub checkpointing: Checkpointing,
+    /// The loss. [`TrainLoss::Preference`] trains on pairs: [`LoraTrainer::start_pairs`].
+    pub loss: TrainLoss,
 }
 
 impl Default for LoraOptions {
@@ -82,11 +89,32 @@ impl Default for LoraOptions {
             optimizer: Optimizer::ADAMW,
             max_memory: None,
             checkpointing: Checkpointing::default(),
+            loss: TrainLoss::default(),
         }
     }
 }
 
 impl LoraOptions {
+    /// The defaults of a run over pairs: DPO with `beta`, by default [`DEFAULT_BETA`], and a lower
+    /// learning rate, since its gradients move all tokens of an answer in one direction.
+    pub fn for_pairs(beta: Option<f32>) -> Self {
+        Self {
+            learning_rate: 5e-5,
+            loss: TrainLoss::Preference {
+                beta: beta.unwrap_or(DEFAULT_BETA),
+            },
+            ..Self::default()
+        }
+    }
+
+    /// Tokens of the largest sequence, or of the largest pair.
+    fn max_item_tokens(&self) -> usize {
+        match self.loss {
+            TrainLoss::CrossEntropy => self.max_length,
+            TrainLoss::Preference { .. } => self.max_length.saturating_mul(2),
+        }
+    }
+
     /// Checks the numbers.
     ///
     /// # Errors
@@ -116,6 +144,14 @@ impl LoraOptions {
                 "between 0 and 1",
             ),
             ("maxLength", self.max_length > 1, "at least 2"),
+            (
+                "beta",
+                match self.loss {
+                    TrainLoss::CrossEntropy => true,
+                    TrainLoss::Preference { beta } => beta.is_finite() && beta > 0.0,
+                },
+                "above 0",
+            ),
         ] {
             if !is_valid {
                 return Err(Error::Request {
@@ -151,8 +187,9 @@ impl LoraOptions {
         trained: &SortedSet<WeightId>,
         caps: &Caps,
     ) -> Result<(TrainerOptions, TrainMemory)> {
-        let all = self.max_length.saturating_mul(self.batch_size);
-        let whole = all.min(MAX_MICRO_BATCH_TOKENS).max(self.max_length);
+        let min_tokens = self.max_item_tokens();
+        let all = min_tokens.saturating_mul(self.batch_size);
+        let whole = all.min(MAX_MICRO_BATCH_TOKENS).max(min_tokens);
         let estimate = |checkpointing: bool| {
             let options = TrainerOptions {
                 optimizer: self.optimizer,
@@ -160,6 +197,7 @@ impl LoraOptions {
                 max_norm: self.max_norm,
                 max_tokens: whole,
                 checkpointing,
+                loss: self.loss,
             };
             Ok((
                 options,
@@ -179,7 +217,7 @@ impl LoraOptions {
                         memory,
                     ));
                 };
-                if max_tokens == self.max_length {
+                if max_tokens == min_tokens {
                     return Err(Error::OutOfMemory {
                         what: what.into(),
                         needed,
@@ -187,7 +225,7 @@ impl LoraOptions {
                         hint: self.memory_advice(&memory),
                     });
                 }
-                max_tokens = (max_tokens / 2).max(self.max_length);
+                max_tokens = (max_tokens / 2).max(min_tokens);
             }
         };
         match self.checkpointing {
@@ -285,6 +323,11 @@ impl LoraOptions {
             decay: self.decay,
         }
     }
+
+    /// The steps of a run over `count` sequences or pairs.
+    pub(crate) fn steps(&self, count: usize) -> EpochSteps {
+        EpochSteps::new(count, self.batch_size, self.seed, self.schedule(count))
+    }
 }
 
 /// Progress of a run, after each step.
@@ -302,6 +345,23 @@ pub struct TrainProgress {
     pub learning_rate: f32,
     /// Tokens of the step's sequences.
     pub tokens: usize,
+    /// Means of the step's pairs, in a run over pairs.
+    pub preference: Option<PreferenceMetrics>,
+}
+
+impl TrainProgress {
+    /// The progress after a step over sequences.
+    pub(crate) fn new(done: &EpochStep, report: StepReport, tokens: usize) -> Self {
+        Self {
+            step: done.step,
+            steps: done.steps,
+            epoch: done.epoch,
+            report,
+            learning_rate: done.learning_rate,
+            tokens,
+            preference: None,
+        }
+    }
 }
 
 /// A trained matrix: its name and its factors.
@@ -316,9 +376,9 @@ struct LoraMatrix {
 
 /// A model with the adapter that it learns.
 pub struct LoraTrainer {
-    trainer: Trainer,
+    pub(crate) trainer: Trainer,
     matrices: Vec<LoraMatrix>,
-    options: LoraOptions,
+    pub(crate) options: LoraOptions,
     memory: TrainMemory,
     /// Name of the model in adapter_config.json.
     base: String,
@@ -462,12 +522,22 @@ impl LoraTrainer {
         })
     }
 
-    /// Cuts off sequences at the maximum length and drops those without labels.
-    fn fitting(&self, sequences: &[TrainSequence]) -> Vec<TrainSequence> {
-        let cut = sequences.iter().map(|sequence| TrainSequence {
+    /// The factor B of each matrix: without them, the adapter changes nothing.
+    pub(crate) fn out_factors(&self) -> impl Iterator<Item = WeightId> {
+        self.matrices.iter().map(|matrix| matrix.b)
+    }
+
+    /// Cuts off a sequence at the maximum length.
+    pub(crate) fn cut(&self, sequence: &TrainSequence) -> TrainSequence {
+        TrainSequence {
             ids: sequence.ids[..sequence.ids.len().min(self.options.max_length)].to_vec(),
             first_label: sequence.first_label,
-        });
+        }
+    }
+
+    /// Cuts off sequences at the maximum length and drops those without labels.
+    fn fitting(&self, sequences: &[TrainSequence]) -> Vec<TrainSequence> {
+        let cut = sequences.iter().map(|sequence| self.cut(sequence));
         cut.filter(|sequence| sequence.labels() > 0).collect()
     }
 
@@ -509,11 +579,7 @@ impl LoraTrainer {
             });
         }
         Ok(LoraRun {
-            schedule: self.options.schedule(sequences.len()),
-            order: Vec::new(),
-            batch_size: self.options.batch_size,
-            seed: self.options.seed,
-            step: 0,
+            steps: self.options.steps(sequences.len()),
             sequences,
         })
     }
@@ -541,19 +607,13 @@ impl LoraTrainer {
 #[derive(Debug)]
 pub struct LoraRun {
     sequences: Vec<TrainSequence>,
-    /// Order of the sequences in this epoch.
-    order: Vec<usize>,
-    schedule: Schedule,
-    batch_size: usize,
-    seed: u64,
-    /// Steps done.
-    step: usize,
+    steps: EpochSteps,
 }
 
 impl LoraRun {
     /// Steps of the run.
     pub fn steps(&self) -> usize {
-        self.schedule.steps
+        self.steps.schedule.steps
     }
 
     /// Trains the next step; `None` at the end.
@@ -561,32 +621,14 @@ impl LoraRun {
     /// # Errors
     /// Errors of [`Trainer::step`].
     pub async fn step(&mut self, trainer: &mut LoraTrainer) -> Result<Option<TrainProgress>> {
-        if self.step == self.schedule.steps {
+        let Some(next) = self.steps.next() else {
             return Ok(None);
-        }
-        let count = self.sequences.len();
-        let steps_of_epoch = count.div_ceil(self.batch_size);
-        let epoch = self.step / steps_of_epoch;
-        let first = self.step % steps_of_epoch * self.batch_size;
-        if first == 0 {
-            self.order = shuffled(count, self.seed, epoch);
-        }
-        let batch = &self.order[first..count.min(first + self.batch_size)];
-        let batch: Vec<TrainSequence> = batch
-            .iter()
-            .map(|index| self.sequences[*index].clone())
-            .collect();
-        let learning_rate = self.schedule.rate(self.step);
-        let report = trainer.step(&batch, learning_rate).await?;
-        self.step += 1;
-        Ok(Some(TrainProgress {
-            step: self.step,
-            steps: self.schedule.steps,
-            epoch,
-            report,
-            learning_rate,
-            tokens: batch.iter().map(|sequence| sequence.ids.len()).sum(),
-        }))
+        };
+        let own = |index: &usize| self.sequences[*index].clone();
+        let batch: Vec<TrainSequence> = next.items.iter().map(own).collect();
+        let report = trainer.step(&batch, next.learning_rate).await?;
+        let tokens = batch.iter().map(|sequence| sequence.ids.len()).sum();
+        Ok(Some(TrainProgress::new(&next, report, tokens)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Learning rates by step, with the names and formulas of transformers.
 
+use crate::random::shuffled;
 use jerboa::{Error, Result};
 use std::f32::consts::PI;
 
@@ -71,6 +72,78 @@ impl Schedule {
             Decay::Cosine => 0.5 * (1.0 + (PI * share).cos()),
         };
         self.peak * factor.max(0.0)
+    }
+}
+
+/// A step of a run over items.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EpochStep {
+    /// The step, from 1.
+    pub step: usize,
+    /// Steps of the run.
+    pub steps: usize,
+    /// Epoch, from 0.
+    pub epoch: usize,
+    /// Learning rate of the step.
+    pub learning_rate: f32,
+    /// Indices of the items to train on.
+    pub items: Vec<usize>,
+}
+
+/// The steps of all epochs over some items, which each epoch shuffles.
+#[derive(Debug, Clone)]
+pub struct EpochSteps {
+    /// Items of an epoch.
+    pub count: usize,
+    /// Items per step.
+    pub batch_size: usize,
+    /// Seed of the order.
+    pub seed: u64,
+    /// Learning rates, and the number of steps.
+    pub schedule: Schedule,
+    /// Steps begun.
+    step: usize,
+    /// Order of the items in this epoch.
+    order: Vec<usize>,
+}
+
+impl EpochSteps {
+    /// The steps over `count` items, `batch_size` in each.
+    pub fn new(count: usize, batch_size: usize, seed: u64, schedule: Schedule) -> Self {
+        Self {
+            count,
+            batch_size,
+            seed,
+            schedule,
+            step: 0,
+            order: Vec::new(),
+        }
+    }
+}
+
+impl Iterator for EpochSteps {
+    type Item = EpochStep;
+
+    fn next(&mut self) -> Option<EpochStep> {
+        if self.step == self.schedule.steps {
+            return None;
+        }
+        let steps_of_epoch = self.count.div_ceil(self.batch_size);
+        let epoch = self.step / steps_of_epoch;
+        let first = self.step % steps_of_epoch * self.batch_size;
+        if first == 0 {
+            self.order = shuffled(self.count, self.seed, epoch);
+        }
+        let items = &self.order[first..self.count.min(first + self.batch_size)];
+        let learning_rate = self.schedule.rate(self.step);
+        self.step += 1;
+        Some(EpochStep {
+            step: self.step,
+            steps: self.schedule.steps,
+            epoch,
+            learning_rate,
+            items: items.to_vec(),
+        })
     }
 }
 

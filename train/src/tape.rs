@@ -1,8 +1,10 @@
 //! The launches of a graph's forward and backward pass. The tape walks the nodes in order, then in
 //! reverse; each operation appends its launches. Buffers are virtual until `memory` assigns them.
 
+use crate::batch::PackedRows;
 use crate::checkpointing::{NodeForward, Segments, replayed};
 use crate::kernel::TrainLaunch;
+use crate::kernels::preference::PreferenceShape;
 use crate::kernels::{contiguous, elementwise, fill, loss};
 use crate::ops::gradient_of;
 use jerboa::ir::{Dim, Graph, LastRow, Node, Op, ValueId, WeightId};
@@ -51,6 +53,16 @@ pub enum TrainBuffer {
     SquareSums,
     /// Norm of the gradients and the factor that clips them.
     Clip,
+    /// First and end row of the sequences of each pair.
+    PairSpans,
+    /// Log-probabilities of each pair's answers by the reference model.
+    PairReferences,
+    /// Loss, log-ratios and order of each pair.
+    PairResults,
+    /// Sums of the results of pairs.
+    PairSums,
+    /// Gradient of each row's loss.
+    RowScales,
 }
 
 /// What a tape ends with.
@@ -62,6 +74,19 @@ pub enum TapeEnd {
     Gradients,
 }
 
+/// The loss of a training.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum TrainLoss {
+    /// The mean cross-entropy of labels.
+    #[default]
+    CrossEntropy,
+    /// The mean loss of preference pairs (DPO, arXiv 2305.18290).
+    Preference {
+        /// How much the log-ratios count.
+        beta: f32,
+    },
+}
+
 /// What a tape records.
 #[derive(Debug, Clone, Copy)]
 pub struct TapeOptions<'a> {
@@ -69,6 +94,8 @@ pub struct TapeOptions<'a> {
     pub rows: usize,
     /// What it ends with.
     pub end: TapeEnd,
+    /// The loss.
+    pub loss: TrainLoss,
     /// Nodes whose activations are in memory at once in the backward pass.
     pub segments: &'a Segments,
 }
@@ -112,6 +139,7 @@ impl<'a> Tape<'a> {
         let TapeOptions {
             rows,
             end,
+            loss,
             segments,
         } = options;
         let logits = graph
@@ -147,7 +175,7 @@ impl<'a> Tape<'a> {
             let root = graph.root(node.output).0;
             tape.depends[root.0] |= inputs || own;
         }
-        tape.add_loss(logits, end);
+        tape.add_loss(logits, loss, end);
         if end == TapeEnd::Gradients {
             tape.backward(logits, segments)?;
         }
@@ -155,10 +183,27 @@ impl<'a> Tape<'a> {
     }
 
     /// Adds the loss of the logits, which their gradient replaces.
-    fn add_loss(&mut self, logits: ValueId, end: TapeEnd) {
+    fn add_loss(&mut self, logits: ValueId, loss: TrainLoss, end: TapeEnd) {
         use TrainBuffer::{Hyper, Labels, Loss, RowLosses};
         let view = self.view(logits);
         let size = [self.rows, self.cols_of(logits)];
+        if let TrainLoss::Preference { beta } = loss {
+            let shape = PreferenceShape {
+                rows: self.rows,
+                cols: self.cols_of(logits),
+                pairs: PackedRows::pair_capacity(self.rows),
+                beta,
+                labels: Labels,
+                losses: RowLosses,
+                spans: TrainBuffer::PairSpans,
+                references: TrainBuffer::PairReferences,
+                results: TrainBuffer::PairResults,
+                sums: TrainBuffer::PairSums,
+            };
+            let gradient = (end == TapeEnd::Gradients).then_some([Hyper, TrainBuffer::RowScales]);
+            self.launches.extend(shape.launches(&view, gradient));
+            return;
+        }
         let hyper = (end == TapeEnd::Gradients).then_some(Hyper);
         self.push(loss::cross_entropy(size, &view, Labels, RowLosses, hyper));
         self.push(loss::add_losses(self.rows, RowLosses, Loss));

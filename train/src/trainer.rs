@@ -5,11 +5,12 @@ use crate::batch::{PackedRows, TrainSequence};
 use crate::checkpointing::{MAX_BOUNDARIES_PER_SEGMENT, Segments};
 use crate::kernel::{TrainLaunch, TrainPipelines};
 use crate::kernels::fill;
+use crate::kernels::preference::PAIR_RESULTS;
 use crate::kernels::update::{
     HYPER_BYTES, Optimizer, UpdateBuffers, UpdatedWeight, square_sums, update_launches,
 };
 use crate::memory::TapeMemory;
-use crate::tape::{Tape, TapeEnd, TapeOptions, TrainBuffer, with_logits_of_all_rows};
+use crate::tape::{Tape, TapeEnd, TapeOptions, TrainBuffer, TrainLoss, with_logits_of_all_rows};
 use jerboa::exec::GraphWeights;
 use jerboa::format::{Float, WeightLayout};
 use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, Gpu, Program};
@@ -20,8 +21,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
-/// Bytes of the readback: loss, norm of the gradients, factor that clips them.
-const REPORT_BYTES: u64 = 16;
+/// Bytes of the readback: loss, norm of the gradients, factor that clips them, a gap, and the sums
+/// of pairs.
+const REPORT_BYTES: u64 = 32;
 /// u32 words of a row's inputs: id, position, label, span.
 const INPUT_WORDS: usize = 5;
 
@@ -39,12 +41,14 @@ pub struct TrainerOptions {
     /// Whether the backward pass computes activations again instead of storing those of all
     /// layers. Losses and gradients have the same bits; a step takes about a third longer.
     pub checkpointing: bool,
+    /// The loss. A trainer of pairs has steps of pairs only.
+    pub loss: TrainLoss,
 }
 
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepReport {
-    /// Mean loss of the labels.
+    /// Mean loss of the labels, or of the pairs.
     pub loss: f32,
     /// Norm of all gradients before clipping.
     pub gradient_norm: f32,
@@ -146,7 +150,7 @@ impl Trainer {
             plan_trained(&graph, *id, &mut plans)?;
         }
         let max_rows = PackedRows::capacity(options.max_tokens);
-        let (segments, memory) = assign(&graph, &plans, &trained, options.checkpointing)?;
+        let (segments, memory) = assign(&graph, &plans, &trained, options)?;
         let mut buffers: HashMap<TrainBuffer, Buffer> = loaded
             .into_iter()
             .filter_map(|(slot, buffer)| Some((buffer_of(slot)?, buffer)))
@@ -189,6 +193,18 @@ impl Trainer {
         ] {
             buffers.insert(key, create("training", bytes)?);
         }
+        if options.loss != TrainLoss::CrossEntropy {
+            let pairs = PackedRows::pair_capacity(max_rows);
+            for (key, bytes) in [
+                (TrainBuffer::PairSpans, pairs * 16),
+                (TrainBuffer::PairReferences, pairs * 8),
+                (TrainBuffer::PairResults, pairs * PAIR_RESULTS * 4),
+                (TrainBuffer::PairSums, PAIR_RESULTS * 4),
+                (TrainBuffer::RowScales, max_rows * 4),
+            ] {
+                buffers.insert(key, create("pairs", bytes)?);
+            }
+        }
         let activations = memory
             .cols
             .iter()
@@ -198,7 +214,7 @@ impl Trainer {
         let report = create("report", REPORT_BYTES as usize)?;
         let mut pipelines = TrainPipelines::default();
         let [clear, update] = [
-            clear_launches(&plans, &trained),
+            clear_launches(&plans, &trained, options.loss),
             weight_updates(&graph, &plans, &trained, options),
         ];
         let launches = clear.iter().chain(&update);
@@ -250,7 +266,7 @@ impl Trainer {
         for id in trained {
             plan_trained(&graph, *id, &mut plans)?;
         }
-        let (_, memory) = assign(&graph, &plans, trained, options.checkpointing)?;
+        let (_, memory) = assign(&graph, &plans, trained, options)?;
         let own: Vec<u64> = trained
             .iter()
             .map(|id| elements(&plans[id]) as u64 * 4)
@@ -275,18 +291,28 @@ impl Trainer {
 
     /// Splits sequences into micro-batches, in order.
     pub fn split<'a>(&self, sequences: &'a [TrainSequence]) -> Vec<&'a [TrainSequence]> {
+        self.split_by(sequences, |sequence| sequence.ids.len())
+    }
+
+    /// Splits items into micro-batches of up to `max_tokens`, in order.
+    pub(crate) fn split_by<'a, T>(
+        &self,
+        items: &'a [T],
+        tokens_of: impl Fn(&T) -> usize,
+    ) -> Vec<&'a [T]> {
         let mut batches = Vec::new();
         let mut first = 0;
         let mut tokens = 0;
-        for (index, sequence) in sequences.iter().enumerate() {
-            if index > first && tokens + sequence.ids.len() > self.options.max_tokens {
-                batches.push(&sequences[first..index]);
+        for (index, item) in items.iter().enumerate() {
+            let own = tokens_of(item);
+            if index > first && tokens + own > self.options.max_tokens {
+                batches.push(&items[first..index]);
                 (first, tokens) = (index, 0);
             }
-            tokens += sequence.ids.len();
+            tokens += own;
         }
-        if first < sequences.len() {
-            batches.push(&sequences[first..]);
+        if first < items.len() {
+            batches.push(&items[first..]);
         }
         batches
     }
@@ -296,12 +322,17 @@ impl Trainer {
         &self.trained
     }
 
+    /// The options.
+    pub(crate) fn options(&self) -> TrainerOptions {
+        self.options
+    }
+
     fn logits_value(&self) -> Result<ValueId> {
         let logits = self.graph.logits;
         logits.ok_or_else(|| Error::Internal(format!("{} has no logits", self.graph.name)))
     }
 
-    fn vocab(&self) -> Result<usize> {
+    pub(crate) fn vocab(&self) -> Result<usize> {
         Ok(self.graph.value(self.logits_value()?).cols)
     }
 
@@ -314,6 +345,7 @@ impl Trainer {
         let options = TapeOptions {
             rows,
             end,
+            loss: self.options.loss,
             segments: &self.segments,
         };
         let tape = Tape::record(&self.graph, &self.plans, &self.trained, options)?;
@@ -337,15 +369,20 @@ impl Trainer {
         }
     }
 
-    /// Runs the pass of each micro-batch, then `last`; returns loss sum, gradient norm, factor.
-    async fn run(&mut self, end: TapeEnd, batches: &[PackedRows], last: bool) -> Result<[f32; 4]> {
+    /// Runs the pass of each micro-batch, then `last`; returns the words of the report: loss sum,
+    /// gradient norm, factor, 0, and the sums of pairs.
+    pub(crate) async fn run(
+        &mut self,
+        end: TapeEnd,
+        batches: &[PackedRows],
+        last: bool,
+    ) -> Result<[f32; REPORT_BYTES as usize / 4]> {
         let mut words: Vec<u32> = Vec::new();
         for batch in batches {
             self.prepare(end, batch.rows()).await?;
-            words.extend(&batch.ids);
-            words.extend(&batch.positions);
-            words.extend(&batch.labels);
-            words.extend(batch.spans.as_flattened());
+            for (_, input) in batch.inputs() {
+                words.extend(input);
+            }
         }
         let bytes = words.len() as u64 * 4;
         if bytes > self.inbox.size() {
@@ -358,13 +395,8 @@ impl Trainer {
         }];
         let mut at = 0;
         for batch in batches {
-            let rows = batch.rows() as u64 * 4;
-            for (buffer, size) in [
-                (TrainBuffer::Ids, rows),
-                (TrainBuffer::Positions, rows),
-                (TrainBuffer::Labels, rows),
-                (TrainBuffer::Spans, 2 * rows),
-            ] {
+            for (buffer, input) in batch.inputs() {
+                let size = size_of_val(input) as u64;
                 work.push(Command::Copy {
                     from: (&self.inbox, at),
                     to: (&self.buffers[&buffer], 0),
@@ -383,21 +415,30 @@ impl Trainer {
                 grids: None,
             });
         }
-        for (buffer, to, size) in [(TrainBuffer::Loss, 0, 4), (TrainBuffer::Clip, 4, 8)] {
-            work.push(Command::Copy {
-                from: (&self.buffers[&buffer], 0),
-                to: (&self.report, to),
-                size,
-            });
+        for (buffer, to, size) in [
+            (TrainBuffer::Loss, 0, 4),
+            (TrainBuffer::Clip, 4, 8),
+            (TrainBuffer::PairSums, 16, 16),
+        ] {
+            if let Some(buffer) = self.buffers.get(&buffer) {
+                work.push(Command::Copy {
+                    from: (buffer, 0),
+                    to: (&self.report, to),
+                    size,
+                });
+            }
         }
         self.gpu.submit(&work)?;
         let report = self.gpu.read(&self.report, 0, REPORT_BYTES).await?;
         self.gpu.check().await?;
         let words: Vec<f32> = bytemuck::pod_collect_to_vec(&report);
-        Ok([0, 1, 2, 3].map(|index: usize| words[index]))
+        Ok(std::array::from_fn(|index| words[index]))
     }
 
     fn pack(&self, batches: &[&[TrainSequence]]) -> Result<(Vec<PackedRows>, usize)> {
+        if self.options.loss != TrainLoss::CrossEntropy {
+            return Err(Error::Internal("this trainer is for pairs".into()));
+        }
         let vocab = self.vocab()?;
         let pack =
             |batch: &&[TrainSequence]| PackedRows::pack(batch, self.options.max_tokens, vocab);
@@ -422,14 +463,14 @@ impl Trainer {
     /// is not a number; device errors.
     pub async fn step(&mut self, batches: &[&[TrainSequence]], rate: f32) -> Result<StepReport> {
         let (packed, labels) = self.pack(batches)?;
-        self.steps += 1;
-        self.write_hyper(labels, rate);
+        self.begin_step(labels, rate);
         let [loss, gradient_norm, ..] = self.run(TapeEnd::Gradients, &packed, true).await?;
-        let report = StepReport {
-            loss: loss / labels as f32,
-            gradient_norm,
-        };
-        if !report.loss.is_finite() || !gradient_norm.is_finite() {
+        self.report(loss / labels as f32, gradient_norm, rate)
+    }
+
+    /// The report of a step whose numbers are finite.
+    pub(crate) fn report(&self, loss: f32, gradient_norm: f32, rate: f32) -> Result<StepReport> {
+        if !loss.is_finite() || !gradient_norm.is_finite() {
             return Err(Error::Request {
                 parameter: "learningRate".into(),
                 reason: format!(
@@ -438,7 +479,10 @@ impl Trainer {
                 ),
             });
         }
-        Ok(report)
+        Ok(StepReport {
+            loss,
+            gradient_norm,
+        })
     }
 
     /// Computes the gradients of a micro-batch without an update, for [`Self::gradient`]. Returns
@@ -469,14 +513,24 @@ impl Trainer {
     /// As [`Self::evaluate`].
     pub async fn logits(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
         let sequence = [TrainSequence::whole(ids.to_vec())];
-        self.evaluate(&sequence).await?;
+        let mut packed = PackedRows::pack(&sequence, self.options.max_tokens, self.vocab()?)?;
+        if self.options.loss != TrainLoss::CrossEntropy {
+            packed.pad_pairs();
+        }
+        self.run(TapeEnd::Loss, &[packed], false).await?;
         let buffer = self.buffer(TrainBuffer::Value(self.logits_value()?));
         let size = (ids.len() * self.vocab()? * 4) as u64;
         let bytes = self.gpu.read(&buffer, 0, size).await?;
         Ok(bytemuck::pod_collect_to_vec(&bytes))
     }
 
-    fn write_hyper(&self, labels: usize, rate: f32) {
+    /// Counts a step and writes its numbers.
+    pub(crate) fn begin_step(&mut self, counted: usize, rate: f32) {
+        self.steps += 1;
+        self.write_hyper(counted, rate);
+    }
+
+    pub(crate) fn write_hyper(&self, labels: usize, rate: f32) {
         let hyper = self.options.optimizer.hyper(
             self.steps.max(1),
             labels,
@@ -502,6 +556,14 @@ impl Trainer {
     /// Device errors.
     pub async fn gradient(&self, id: WeightId) -> Result<Vec<f32>> {
         self.read(id, TrainBuffer::WeightGradient(id)).await
+    }
+
+    /// Reads the results of the last micro-batch's pairs.
+    pub(crate) async fn pair_results(&self, pairs: usize) -> Result<Vec<[f32; PAIR_RESULTS]>> {
+        let bytes = (pairs * PAIR_RESULTS * 4) as u64;
+        let buffer = &self.buffers[&TrainBuffer::PairResults];
+        let bytes = self.gpu.read(buffer, 0, bytes).await?;
+        Ok(bytemuck::pod_collect_to_vec(&bytes))
     }
 
     async fn read(&self, id: WeightId, buffer: TrainBuffer) -> Result<Vec<f32>> {
@@ -534,13 +596,19 @@ fn assign(
     graph: &Graph,
     plans: &WeightPlans,
     trained: &SortedSet<WeightId>,
-    checkpointing: bool,
+    options: TrainerOptions,
 ) -> Result<(Segments, TapeMemory)> {
+    let TrainerOptions {
+        checkpointing,
+        loss,
+        ..
+    } = options;
     let logits = graph.logits.unwrap_or(graph.hidden);
     let assigned = |segments: Segments| {
         let options = TapeOptions {
             rows: 1,
             end: TapeEnd::Gradients,
+            loss,
             segments: &segments,
         };
         let tape = Tape::record(graph, plans, trained, options)?;
@@ -624,10 +692,14 @@ fn elements(plan: &WeightPlan) -> usize {
 fn clear_launches(
     plans: &WeightPlans,
     trained: &SortedSet<WeightId>,
+    loss: TrainLoss,
 ) -> Vec<TrainLaunch<TrainBuffer>> {
     let gradient = |id: &WeightId| fill(elements(&plans[id]), TrainBuffer::WeightGradient(*id));
     let mut launches: Vec<_> = trained.iter().map(gradient).collect();
     launches.push(fill(1, TrainBuffer::Loss));
+    if loss != TrainLoss::CrossEntropy {
+        launches.push(fill(PAIR_RESULTS, TrainBuffer::PairSums));
+    }
     launches
 }
 

@@ -1,10 +1,12 @@
 //! The module's interface for pages. Converts requests and results; contains no logic of its own.
 
 use crate::adapter::LoraAdapter;
-use crate::batch::TrainSequence;
 use crate::checkpointing::Checkpointing;
-use crate::dataset::{chat_sequences, split_evaluation, text_sequences};
-use crate::lora::{LoraOptions, LoraRun, LoraTrainer};
+use crate::dataset::{chat_sequences, text_sequences};
+use crate::lora::{LoraOptions, LoraTrainer};
+use crate::preference::PreferenceMetrics;
+use crate::preference_data::{TrainData, is_pair, preference_pair};
+use crate::run::{RunData, TrainRun};
 use crate::schedule::Decay;
 use jerboa::exec::ModelFiles;
 use jerboa::gpu::{Backend, Gpu};
@@ -41,11 +43,23 @@ struct TrainRequest {
     seed: Option<f64>,
     /// `"auto"` or a boolean.
     checkpointing: Option<Value>,
+    dpo: Option<DpoRequest>,
+}
+
+/// Options of a run over pairs.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct DpoRequest {
+    beta: Option<f32>,
 }
 
 impl TrainRequest {
-    fn options(&self, load: &LoadRequest) -> Result<LoraOptions> {
-        let defaults = LoraOptions::default();
+    /// The options of a run over sequences, or over pairs.
+    fn options(&self, load: &LoadRequest, is_pairs: bool) -> Result<LoraOptions> {
+        let defaults = match is_pairs {
+            true => LoraOptions::for_pairs(self.dpo.as_ref().and_then(|dpo| dpo.beta)),
+            false => LoraOptions::default(),
+        };
         let run = load.run_options()?;
         let checkpointing = match &self.checkpointing {
             None => Checkpointing::default(),
@@ -78,17 +92,15 @@ impl TrainRequest {
 #[wasm_bindgen]
 pub struct Training {
     trainer: LoraTrainer,
-    run: LoraRun,
-    /// Sequences that only measure the loss.
-    held: Vec<TrainSequence>,
+    run: TrainRun,
     plan: Value,
 }
 
 #[wasm_bindgen]
 impl Training {
     /// Opens a model with the options of `loadModel` and prepares a run over `data`: an array of
-    /// texts and of arrays of messages, each also for `evaluation` unless that is empty. `resume`
-    /// has the bytes `config` and `weights` of an adapter to go on with, or is undefined.
+    /// texts and of arrays of messages, or of pairs, also for `evaluation` unless that is empty.
+    /// `resume` has the bytes `config` and `weights` of an adapter to go on with, or is undefined.
     pub async fn open(
         load: JsValue,
         data: JsValue,
@@ -107,13 +119,20 @@ impl Training {
         to_plain_js(&self.plan)
     }
 
+    /// Computes what the next micro-batch of pairs needs of the model without the adapter; whether
+    /// pairs are left. Call it until none are.
+    pub async fn prepare(&mut self) -> JsResult<bool> {
+        let left = self.run.prepare(&mut self.trainer).await;
+        left.map_err(|e| to_js(&e))
+    }
+
     /// Trains the next step; null at the end.
     pub async fn step(&mut self) -> JsResult<JsValue> {
         let done = self.run.step(&mut self.trainer).await;
         let Some(done) = done.map_err(|e| to_js(&e))? else {
             return Ok(JsValue::NULL);
         };
-        Ok(to_plain_js(&json!({
+        let mut step = json!({
             "step": done.step,
             "steps": done.steps,
             "epoch": done.epoch,
@@ -121,13 +140,21 @@ impl Training {
             "gradientNorm": done.report.gradient_norm,
             "learningRate": done.learning_rate,
             "tokens": done.tokens,
-        })))
+        });
+        add_rewards(&mut step, done.preference);
+        Ok(to_plain_js(&step))
     }
 
-    /// The mean loss of the sequences that are not trained on.
-    pub async fn evaluate(&mut self) -> JsResult<f32> {
-        let loss = self.trainer.evaluate(&self.held).await;
-        loss.map_err(|e| to_js(&e))
+    /// Measures what is not trained on: `{ loss, rewardMargin?, rewardAccuracy? }`; null if there
+    /// is nothing.
+    pub async fn evaluate(&mut self) -> JsResult<JsValue> {
+        let found = self.run.evaluate(&mut self.trainer).await;
+        let Some(found) = found.map_err(|e| to_js(&e))? else {
+            return Ok(JsValue::NULL);
+        };
+        let mut evaluation = json!({ "loss": found.loss });
+        add_rewards(&mut evaluation, found.preference);
+        Ok(to_plain_js(&evaluation))
     }
 
     /// The adapter's files: `{ config: string, weights: Uint8Array }`.
@@ -142,6 +169,14 @@ impl Training {
     }
 }
 
+/// Adds the means of pairs to a report.
+fn add_rewards(report: &mut Value, pairs: Option<PreferenceMetrics>) {
+    if let Some(pairs) = pairs {
+        report["rewardMargin"] = json!(pairs.reward_margin);
+        report["rewardAccuracy"] = json!(pairs.reward_accuracy);
+    }
+}
+
 async fn open(
     load: &JsValue,
     data: JsValue,
@@ -152,8 +187,8 @@ async fn open(
 ) -> Result<Training> {
     let load_options = load_request(load)?;
     let request: TrainRequest = from_js("options", request)?;
-    let options = request.options(&load_options)?;
     let data: Vec<Value> = from_js("dataset", data)?;
+    let options = request.options(&load_options, data.iter().any(is_pair))?;
     let evaluation: Vec<Value> = from_js("evaluation", evaluation)?;
     let resume = adapter_of(resume)?;
     let progress = progress_callback(on_progress);
@@ -161,14 +196,18 @@ async fn open(
     let open = async || open_source(load, progress.clone()).await;
     Source::load(open, async |source| {
         let text = TextPipeline::open(source).await?;
-        let all = sequences_of(&text, &data, options.max_length)?;
-        let separate = sequences_of(&text, &evaluation, options.max_length)?;
-        let (train, held) = if separate.is_empty() {
-            split_evaluation(all, request.evaluation.unwrap_or(0.0))
-        } else {
-            (all, separate)
+        let all = data_of(&text, "dataset", &data, options.max_length)?;
+        let data = match data_of(&text, "evaluation", &evaluation, options.max_length)? {
+            None => all.map(|all| RunData::split(all, request.evaluation.unwrap_or(0.0))),
+            Some(separate) => all.and_then(|all| RunData::of(all, separate)),
         };
-        let options = options.clone().with_length_of(train.iter().chain(&held));
+        let data = data.ok_or_else(|| Error::Request {
+            parameter: "evaluation".into(),
+            reason:
+                "the data and its evaluation must both be pairs, or both texts and conversations"
+                    .into(),
+        })?;
+        let options = options.clone().with_length_of(data.sequences());
         let max_length = options.max_length;
         let files = ModelFiles::open(source, None).await?;
         let gpu = Rc::new(Gpu::open(&device).await?);
@@ -177,13 +216,14 @@ async fn open(
         if let Some(adapter) = &resume {
             trainer.set_adapter(adapter)?;
         }
-        let run = trainer.start(&train)?;
         let memory = trainer.memory();
-        let tokens: usize = train.iter().map(|s| s.ids.len().min(max_length)).sum();
+        let [sequences, evaluation_sequences] = data.counts();
+        let tokens = data.tokens(max_length);
+        let run = trainer.start_data(data)?;
         let plan = json!({
             "steps": run.steps(),
-            "sequences": train.len(),
-            "evaluationSequences": held.len(),
+            "sequences": sequences,
+            "evaluationSequences": evaluation_sequences,
             "tokens": tokens,
             "maxLength": max_length,
             "checkpointing": memory.checkpointing,
@@ -193,38 +233,39 @@ async fn open(
                 "frozen": memory.frozen,
             },
         });
-        Ok(Training {
-            trainer,
-            run,
-            held,
-            plan,
-        })
+        Ok(Training { trainer, run, plan })
     })
     .await
 }
 
-/// The sequences of texts and conversations.
-fn sequences_of(
+/// The data of texts and conversations, or of pairs; `None` for no items.
+fn data_of(
     text: &TextPipeline,
-    data: &[Value],
+    name: &str,
+    items: &[Value],
     max_length: usize,
-) -> Result<Vec<TrainSequence>> {
+) -> Result<Option<TrainData>> {
+    let fault = |index: usize, reason: &str| Error::Request {
+        parameter: format!("{name}[{index}]"),
+        reason: reason.into(),
+    };
     let mut sequences = Vec::new();
-    for item in data {
+    let mut pairs = Vec::new();
+    for (index, item) in items.iter().enumerate() {
         match item {
             Value::String(document) => {
                 sequences.extend(text_sequences(text, document, max_length)?);
             }
             Value::Array(messages) => sequences.extend(chat_sequences(text, messages)?),
-            _ => {
-                return Err(Error::Request {
-                    parameter: "dataset".into(),
-                    reason: "an item is neither a string nor an array of messages".into(),
-                });
-            }
+            pair => pairs.push(preference_pair(text, pair, |reason| fault(index, reason))?),
         }
     }
-    Ok(sequences)
+    match (sequences.is_empty(), pairs.is_empty()) {
+        (_, true) if items.is_empty() => Ok(None),
+        (_, true) => Ok(Some(TrainData::Sequences(sequences))),
+        (true, false) => Ok(Some(TrainData::Pairs(pairs))),
+        (false, false) => Err(fault(0, "pairs and other items cannot be mixed")),
+    }
 }
 
 fn adapter_of(files: &JsValue) -> Result<Option<LoraAdapter>> {

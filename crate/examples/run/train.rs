@@ -9,11 +9,13 @@ use jerboa::gpu::{Backend, DeviceOptions, Gpu};
 use jerboa::task::TextPipeline;
 use jerboa_train::adapter::{CONFIG_FILE, LoraAdapter, WEIGHTS_FILE};
 use jerboa_train::checkpointing::Checkpointing;
-use jerboa_train::dataset::{file_sequences, split_evaluation};
 use jerboa_train::lora::{LoraOptions, LoraTrainer, TrainProgress};
+use jerboa_train::preference::PreferenceMetrics;
+use jerboa_train::preference_data::{TrainData, file_data};
+use jerboa_train::run::{Evaluation, RunData};
 use jerboa_train::schedule::Decay;
+use jerboa_train::trainer::StepReport;
 use serde_json::json;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
@@ -25,7 +27,7 @@ pub fn command(command: Command) -> Command {
             value(
                 "data",
                 "FILE",
-                "Text, or .jsonl lines with 'text' or 'messages'",
+                "Text, or .jsonl lines with 'text', 'messages', or 'chosen' and 'rejected'",
             )
             .required(true),
             value("out", "FOLDER", "Folder of the adapter, in peft's format").required(true),
@@ -58,13 +60,13 @@ pub fn command(command: Command) -> Command {
                 "batch-size",
                 "N",
                 value_parser!(usize),
-                "Sequences per step [default: 8]",
+                "Sequences or pairs per step [default: 8]",
             ),
             parsed(
                 "learning-rate",
                 "X",
                 value_parser!(f32),
-                "Maximum learning rate, after the warm-up [default: 0.0002]",
+                "Maximum learning rate, after the warm-up [default: 0.0002, for pairs 0.00005]",
             ),
             parsed(
                 "schedule",
@@ -101,7 +103,13 @@ pub fn command(command: Command) -> Command {
                 "evaluation",
                 "X",
                 value_parser!(f32),
-                "Fraction of the sequences held out for evaluation [default: 0]",
+                "Fraction of the sequences evaluation out for evaluation [default: 0]",
+            ),
+            parsed(
+                "beta",
+                "X",
+                value_parser!(f32),
+                "How much DPO weighs log-ratios, for pairs [default: 0.1]",
             ),
             parsed(
                 "checkpointing",
@@ -118,8 +126,18 @@ pub fn command(command: Command) -> Command {
         ))
 }
 
-fn options(given: &CliArgs) -> Result<LoraOptions> {
-    let defaults = LoraOptions::default();
+/// The options of a run over sequences, or over pairs.
+fn options(given: &CliArgs, data: &TrainData) -> Result<LoraOptions> {
+    let beta: Option<f32> = given.get("beta");
+    let defaults = match (data, beta) {
+        (TrainData::Pairs(_), beta) => LoraOptions::for_pairs(beta),
+        (TrainData::Sequences(_), None) => LoraOptions::default(),
+        (TrainData::Sequences(_), Some(_)) => {
+            return Err(
+                "'--beta' applies to pairs: .jsonl lines with 'chosen' and 'rejected'".into(),
+            );
+        }
+    };
     let precision = match given.text("weights") {
         Some(name) => Precision::from_name("weights", &name).map_err(format_error)?,
         None => Precision::Auto,
@@ -147,20 +165,21 @@ fn options(given: &CliArgs) -> Result<LoraOptions> {
 }
 
 pub async fn run(given: &CliArgs) -> Result<()> {
-    let options = options(given)?;
-    options.check().map_err(format_error)?;
-    let data: String = given.require("data")?;
-    let content = std::fs::read_to_string(&data).map_err(|e| format!("{data}: {e}"))?;
+    let file: String = given.require("data")?;
+    let content = std::fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
     let source = given.source().await?;
     let files = ModelFiles::open(&source, None)
         .await
         .map_err(format_error)?;
     let text = TextPipeline::open(&source).await.map_err(format_error)?;
-    let sequences = file_sequences(&text, &data, &content, options.max_length);
-    let sequences = sequences.map_err(format_error)?;
+    let defaults = LoraOptions::default();
+    let max_length = given.get("max-length").unwrap_or(defaults.max_length);
+    let data = file_data(&text, &file, &content, max_length).map_err(format_error)?;
+    let options = options(given, &data)?;
+    options.check().map_err(format_error)?;
     let share = given.get("evaluation").unwrap_or(0.0_f32).clamp(0.0, 0.9);
-    let (train, held) = split_evaluation(sequences, share);
-    let options = options.with_length_of(train.iter().chain(&held));
+    let data = RunData::split(data, share);
+    let options = options.with_length_of(data.sequences());
 
     let gpu = Gpu::open(&DeviceOptions::default())
         .await
@@ -177,11 +196,14 @@ pub async fn run(given: &CliArgs) -> Result<()> {
     }
     let as_json = given.is_set("json");
     let memory = trainer.memory();
+    let [train, evaluation] = data.counts();
+    let is_pairs = matches!(data, RunData::Pairs { .. });
+    let what = if is_pairs { "pairs" } else { "sequences" };
+    let mut run = trainer.start_data(data).map_err(format_error)?;
     if !as_json {
         let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
         out::print_line(format_args!(
-            "{} sequences; {} MB of frozen weights, {} MB of trained ones, {} MB of activations{}",
-            train.len(),
+            "{train} {what}, {evaluation} for evaluation; {} MB of frozen weights, {} MB of trained ones, {} MB of activations{}",
             megabytes(memory.frozen),
             megabytes(memory.trained),
             megabytes(memory.activations),
@@ -192,54 +214,76 @@ pub async fn run(given: &CliArgs) -> Result<()> {
             }
         ));
     }
-    let before = evaluate(&mut trainer, &held).await?;
+    let before = run.evaluate(&mut trainer).await.map_err(format_error)?;
     let started = Instant::now();
-    let mut progress = |done: TrainProgress| {
-        let seconds = started.elapsed().as_secs_f64();
-        if as_json {
-            out::print_line(json!({
-                "step": done.step, "steps": done.steps, "epoch": done.epoch, "loss": done.report.loss,
-                "gradientNorm": done.report.gradient_norm, "learningRate": done.learning_rate, "seconds": seconds,
-            }));
-        } else {
-            out::print_line(format_args!(
-                "step {} of {}: loss {:.4}, gradient norm {:.3}, learning rate {:.2e}, {seconds:.1} s",
-                done.step,
-                done.steps,
-                done.report.loss,
-                done.report.gradient_norm,
-                done.learning_rate
-            ));
-        }
-        ControlFlow::Continue(())
-    };
-    trainer
-        .train(&train, &mut progress)
-        .await
-        .map_err(format_error)?;
-    let after = evaluate(&mut trainer, &held).await?;
+    while let Some(done) = run.step(&mut trainer).await.map_err(format_error)? {
+        print_step(&done, started.elapsed().as_secs_f64(), as_json);
+    }
+    let after = run.evaluate(&mut trainer).await.map_err(format_error)?;
     if let (Some(before), Some(after)) = (before, after) {
-        if as_json {
-            out::print_line(json!({ "evaluation": { "before": before, "after": after } }));
-        } else {
-            out::print_line(format_args!(
-                "evaluation loss {before:.4} before, {after:.4} after"
-            ));
-        }
+        print_evaluation([before, after], as_json);
     }
     let adapter = trainer.adapter().await.map_err(format_error)?;
     write_adapter(Path::new(&given.require::<String>("out")?), &adapter)
 }
 
-async fn evaluate(
-    trainer: &mut LoraTrainer,
-    held: &[jerboa_train::batch::TrainSequence],
-) -> Result<Option<f32>> {
-    if held.is_empty() {
-        return Ok(None);
+fn print_step(done: &TrainProgress, seconds: f64, as_json: bool) {
+    let TrainProgress {
+        step,
+        steps,
+        epoch,
+        report,
+        learning_rate,
+        preference,
+        ..
+    } = done;
+    let StepReport {
+        loss,
+        gradient_norm,
+    } = report;
+    if as_json {
+        let mut line = json!({
+            "step": step, "steps": steps, "epoch": epoch, "loss": loss, "gradientNorm": gradient_norm,
+            "learningRate": learning_rate, "seconds": seconds,
+        });
+        if let Some(pairs) = preference {
+            line["rewardMargin"] = json!(pairs.reward_margin);
+            line["rewardAccuracy"] = json!(pairs.reward_accuracy);
+        }
+        out::print_line(line);
+        return;
     }
-    let loss = trainer.evaluate(held).await.map_err(format_error)?;
-    Ok(Some(loss))
+    let rewards = preference.as_ref().map_or(String::new(), rewards);
+    out::print_line(format_args!(
+        "step {step} of {steps}: loss {loss:.4}{rewards}, gradient norm {gradient_norm:.3}, \
+         learning rate {learning_rate:.2e}, {seconds:.1} s"
+    ));
+}
+
+fn rewards(pairs: &PreferenceMetrics) -> String {
+    format!(
+        ", reward margin {:.4}, accuracy {:.2}",
+        pairs.reward_margin, pairs.reward_accuracy
+    )
+}
+
+fn print_evaluation(both: [Evaluation; 2], as_json: bool) {
+    if as_json {
+        let [before, after] = both.map(|found| match found.preference {
+            None => json!(found.loss),
+            Some(pairs) => json!({
+                "loss": found.loss, "rewardMargin": pairs.reward_margin,
+                "rewardAccuracy": pairs.reward_accuracy,
+            }),
+        });
+        out::print_line(json!({ "evaluation": { "before": before, "after": after } }));
+        return;
+    }
+    let [before, after] = both.map(|found| {
+        let rewards = found.preference.as_ref().map_or(String::new(), rewards);
+        format!("loss {:.4}{rewards}", found.loss)
+    });
+    out::print_line(format_args!("evaluation: {before} before; {after} after"));
 }
 
 fn read_adapter(folder: &Path) -> Result<LoraAdapter> {

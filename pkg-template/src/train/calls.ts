@@ -2,8 +2,21 @@
 
 import type { EngineLoadOptions, LoadProgress } from "../contract.js";
 
-/** A text, or a conversation as the chat template takes it. */
-export type TrainText = string | unknown[];
+/** A pair whose messages are as the chat template takes them. */
+export interface TrainPreference {
+  prompt?: string | unknown[];
+  chosen: string | unknown[];
+  rejected: string | unknown[];
+}
+
+/** A text, a conversation as the chat template takes it, or a pair. */
+export type TrainText = string | unknown[] | TrainPreference;
+
+/** Settings of direct preference optimization (arXiv 2305.18290). */
+export interface DpoSettings {
+  /** How strongly the adapter may differ from the model: less for larger numbers. Default: `0.1`. */
+  beta?: number;
+}
 
 /** Settings of a run. */
 export interface TrainSettings {
@@ -15,9 +28,9 @@ export interface TrainSettings {
   targets?: string[];
   /** Passes over the data. Default: `1`. */
   epochs?: number;
-  /** Sequences per step. Default: `8`. */
+  /** Sequences or pairs per step. Default: `8`. */
   batchSize?: number;
-  /** Highest learning rate. Default: `0.0002`. */
+  /** Highest learning rate. Default: `0.0002`, for pairs `0.00005`. */
   learningRate?: number;
   /** How the learning rate goes on after the warm-up. Default: `linear`, down to 0. */
   schedule?: "constant" | "linear" | "cosine";
@@ -35,6 +48,8 @@ export interface TrainSettings {
    * Default: `auto`.
    */
   checkpointing?: "auto" | boolean;
+  /** Settings of a run over pairs. */
+  dpo?: DpoSettings;
 }
 
 /** Settings of a run, as the module reads them. */
@@ -49,9 +64,9 @@ export interface TrainRequest extends TrainSettings {
 export interface TrainPlan {
   /** Steps of all epochs. */
   steps: number;
-  /** Sequences to train on. A long text has several. */
+  /** Sequences to train on; a long text has several. Of pairs, their number. */
   sequences: number;
-  /** Sequences that only measure the loss. */
+  /** Sequences or pairs that only measure the loss. */
   evaluationSequences: number;
   /** Tokens of an epoch. */
   tokens: number;
@@ -79,6 +94,15 @@ export interface TrainedStep {
   gradientNorm: number;
   learningRate: number;
   tokens: number;
+  rewardMargin?: number;
+  rewardAccuracy?: number;
+}
+
+/** What is not trained on, as the module measures it. */
+export interface TrainEvaluation {
+  loss: number;
+  rewardMargin?: number;
+  rewardAccuracy?: number;
 }
 
 /** Progress of a run, after each step. */
@@ -89,10 +113,21 @@ export interface TrainProgress {
   steps: number;
   /** Epoch, from 0. */
   epoch: number;
-  /** Mean loss of the step's tokens; not set at step 0. */
+  /** Mean loss of the step's tokens, or of its pairs; not set at step 0. */
   loss?: number;
   /** Mean loss of what is not trained on; set in steps with an evaluation. */
   evaluationLoss?: number;
+  /**
+   * In a run over pairs: the mean reward of the chosen answers less that of the rejected ones. A reward is `beta` times
+   * the answer's log-probability with the adapter less that without it.
+   */
+  rewardMargin?: number;
+  /** In a run over pairs: the fraction whose chosen answer has the larger reward. */
+  rewardAccuracy?: number;
+  /** `rewardMargin` of what is not trained on; set in steps with an evaluation. */
+  evaluationRewardMargin?: number;
+  /** `rewardAccuracy` of what is not trained on; set in steps with an evaluation. */
+  evaluationRewardAccuracy?: number;
   /** Norm of all gradients before clipping; not set at step 0. */
   gradientNorm?: number;
   /** Learning rate of the step. */

@@ -7,7 +7,7 @@ import { stripUndefined } from "../strip-undefined.js";
 import { TrapWatch } from "../traps.js";
 import { ASSET_TIMEOUT_MS, withTimeout } from "../waits.js";
 import { isNetworkMethod, NetworkHost } from "./network-host.js";
-import type { TrainArguments, TrainEvent, TrainProgress, TrainResult } from "./calls.js";
+import type { TrainArguments, TrainEvaluation, TrainEvent, TrainProgress, TrainResult } from "./calls.js";
 import type { Training } from "./train.js";
 
 type TrainModule = typeof import("./train.js");
@@ -90,11 +90,15 @@ export class TrainHost {
     const plan = training.plan();
     onEvent({ plan });
     const every = evaluationSteps ?? Math.max(1, Math.ceil(plan.steps / EVALUATIONS));
-    const evaluated = async (): Promise<Pick<TrainProgress, "evaluationLoss">> => (plan.evaluationSequences > 0 ? { evaluationLoss: await training.evaluate() } : {});
     const requireRunning = (): void => {
       if (signal.aborted) throw aborted("trainLora");
     };
     requireRunning();
+    while (await training.prepare()) {
+      requireRunning();
+      if (this.#stopped) return 0;
+    }
+    const evaluated = async (): Promise<Partial<TrainProgress>> => evaluationOf(await training.evaluate());
     onEvent({ progress: { step: 0, steps: plan.steps, epoch: 0, learningRate: 0, tokensPerSecond: 0, ...(await evaluated()) } });
     let [trained, milliseconds, done] = [0, 0, 0];
     while (!this.#stopped) {
@@ -113,4 +117,11 @@ export class TrainHost {
     requireRunning();
     return done;
   }
+}
+
+/** The fields of a progress that an evaluation sets. */
+function evaluationOf(found: TrainEvaluation | null): Partial<TrainProgress> {
+  if (!found) return {};
+  const { loss, rewardMargin, rewardAccuracy } = found;
+  return { evaluationLoss: loss, ...(rewardMargin === undefined ? {} : { evaluationRewardMargin: rewardMargin, evaluationRewardAccuracy: rewardAccuracy }) };
 }

@@ -8,5 +8,5 @@ export { trainLora } from "./train-lora.js";
 export type { TrainOptions } from "./train-lora.js";
 export { deleteSavedAdapter, savedAdapter, savedAdapters, TrainedAdapter } from "./adapter.js";
 export type { AdapterFiles } from "./adapter.js";
-export type { TrainPlan, TrainProgress, TrainSettings } from "./calls.js";
-export type { TrainData } from "./dataset.js";
+export type { DpoSettings, TrainPlan, TrainProgress, TrainSettings } from "./calls.js";
+export type { PreferencePair, TrainData } from "./dataset.js";

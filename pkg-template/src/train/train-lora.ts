@@ -13,12 +13,12 @@ import { ABORT_TIMEOUT_MS, isolated, untilAborted } from "../waits.js";
 import { absoluteUrl, startWorker, workerStarted } from "../worker-start.js";
 import { adapterOf, bytesOf, type AdapterFiles, type TrainedAdapter } from "./adapter.js";
 import type { TrainArguments, TrainEvent, TrainPlan, TrainProgress, TrainRequest, TrainResult, TrainSettings } from "./calls.js";
-import { trainTexts, type TrainData } from "./dataset.js";
+import { hasPairs, trainTexts, type TrainData } from "./dataset.js";
 import { withMainErrors } from "./main-errors.js";
 
 /** Options of {@link trainLora}. */
 export interface TrainOptions extends TrainSettings {
-  /** Fraction of the sequences held out for evaluation, or separate evaluation data. Default: `0.1`. */
+  /** Fraction of the sequences or pairs held out for evaluation, or separate evaluation data. Default: `0.1`. */
   evaluation?: number | TrainData;
   /** Steps between evaluations; they also run before the first and after the last step. Default: a tenth of the steps. */
   evaluationSteps?: number;
@@ -58,6 +58,7 @@ const OPTIONS = {
   seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
   checkpointing: validator("'auto', true or false", (v) => v === "auto" || typeof v === "boolean"),
   resume: validator("the files of an adapter", (v) => typeof v === "object" && v !== null && Symbol.iterator in v),
+  dpo: valid.object,
   load: valid.object,
   onLoad: valid.func,
   onPlan: valid.func,
@@ -67,6 +68,8 @@ const OPTIONS = {
   workerUrl: valid.url,
   wasmUrl: valid.url,
 };
+
+const DPO_OPTIONS = { beta: valid.above(0, 1e3) };
 
 /** Default fraction of the sequences held out for evaluation. */
 const EVALUATION_SHARE = 0.1;
@@ -90,14 +93,18 @@ export async function trainLora(model: Model | ModelSource, data: TrainData, opt
 }
 
 async function train(model: Model | ModelSource, data: TrainData, options: TrainOptions | undefined): Promise<TrainedAdapter> {
-  const { evaluation, evaluationSteps, resume, load, onLoad, onPlan, onProgress, signal, stop, workerUrl, wasmUrl, ...others } = checked("trainLora", options, OPTIONS);
+  const { evaluation, evaluationSteps, resume, load, onLoad, onPlan, onProgress, signal, stop, workerUrl, wasmUrl, dpo, ...others } = checked("trainLora", options, OPTIONS);
   if (platform()) throw new JerboaError("unsupported_option", "trainLora: training is not supported in Node, Deno and Bun. Train in a web page, or natively with `cargo run --example run -- train`.");
   const share = typeof evaluation === "number" ? evaluation : EVALUATION_SHARE;
   const separate = evaluation === undefined || typeof evaluation === "number" ? [] : trainTexts("'evaluation'", evaluation);
+  const items = trainTexts("the dataset", data);
+  const isPairs = hasPairs(items);
+  if (separate.length > 0 && hasPairs(separate) !== isPairs) throw invalidRequest(`trainLora: 'evaluation' must have pairs if the dataset has, and only then.`);
+  if (dpo && !isPairs) throw invalidRequest("trainLora: 'dpo' applies to pairs. Give objects with 'prompt', 'chosen' and 'rejected'.");
   const earlier = resume && (await bytesOf(resume));
   const engineLoad = loadOptionsOf(model, load);
-  const request: TrainRequest = { ...settingsOf(earlier?.config), ...others, base: nameOf(model), evaluation: share };
-  const given: TrainArguments = { load: engineLoad, data: trainTexts("the dataset", data), evaluation: separate, evaluationSteps, request, ...(earlier ? { resume: earlier } : {}) };
+  const request: TrainRequest = { ...settingsOf(earlier?.config), ...others, ...(dpo ? { dpo: checked("trainLora: 'dpo'", dpo, DPO_OPTIONS) } : {}), base: nameOf(model), evaluation: share };
+  const given: TrainArguments = { load: engineLoad, data: items, evaluation: separate, evaluationSteps, request, ...(earlier ? { resume: earlier } : {}) };
   if (signal?.aborted) throw new JerboaError("aborted", "trainLora was aborted.");
 
   const listeners = { load: isolated(onLoad), plan: isolated(onPlan), progress: isolated(onProgress) };

@@ -2,7 +2,7 @@
 
 import type { EngineLoadOptions, LoadProgress } from "../contract.js";
 import type { FitProgress, FitSettings, NetworkDescription, NetworkInfo } from "./network-calls.js";
-import type { TrainedStep, TrainPlan, TrainRequest, TrainText } from "./calls.js";
+import type { TrainedStep, TrainEvaluation, TrainPlan, TrainRequest, TrainText } from "./calls.js";
 
 /** Loads the module's WebAssembly. */
 export default function init(options?: { module_or_path: string | URL | BufferSource }): Promise<unknown>;
@@ -19,10 +19,12 @@ export declare class Training {
     onProgress: (progress: LoadProgress) => void,
   ): Promise<Training>;
   plan(): TrainPlan;
+  /** Prepares a micro-batch of pairs; whether more are left. */
+  prepare(): Promise<boolean>;
   /** Trains the next step; null at the end. */
   step(): Promise<TrainedStep | null>;
-  /** The mean loss of what is not trained on. */
-  evaluate(): Promise<number>;
+  /** Measures what is not trained on; null if there is nothing. */
+  evaluate(): Promise<TrainEvaluation | null>;
   adapter(): Promise<{ config: string; weights: Uint8Array<ArrayBuffer> }>;
   free(): void;
 }
