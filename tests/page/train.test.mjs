@@ -133,9 +133,8 @@ test("pairs train by preference, as natively; with an earlier adapter the refere
   close(evaluation(trained.at(-1)), measured, "after");
   const found = await site.page.evaluate(async ([pairs, given]) => {
     const { rank, alpha, ...others } = given;
-    await attempt(pairs, given);
-    const resumed = await attempt(pairs, { ...others, resume: adapter });
-    const separate = await attempt(pairs.slice(0, 4), { ...given, dpo: undefined, evaluation: pairs.slice(4, 6), checkpointing: true });
+    const resumed = await attempt(pairs, { ...others, epochs: 1, resume: adapter });
+    const separate = await attempt(pairs.slice(0, 4), { ...given, epochs: 1, dpo: undefined, evaluation: pairs.slice(4, 6), checkpointing: true });
     const stop = new AbortController();
     stop.abort();
     const stopped = await attempt(pairs, { ...given, stop: stop.signal });

@@ -340,14 +340,13 @@ fn pairs_that_do_not_fit_are_refused_or_dropped() {
     let short = PreferencePair::new(sequence(5, 3), sequence(6, 3));
     let long = PreferencePair::new(sequence(40, 30), sequence(6, 3));
     let mut lora = golden_trainer(options(Checkpointing::Auto));
-    let run = lora.start_pairs(&[short.clone(), long.clone()], &[long.clone()]);
+    let run = lora.start_pairs(&[short.clone(), long.clone()], std::slice::from_ref(&long));
     let mut run = run.expect("one pair is left");
     assert_eq!(run.steps(), 1);
     assert_eq!(block_on(run.evaluate(&mut lora)).expect("none"), None);
     let error = lora
-        .start_pairs(&[long.clone()], &[])
-        .err()
-        .expect("no pair");
+        .start_pairs(std::slice::from_ref(&long), &[])
+        .expect_err("no pair");
     assert!(error.to_string().contains("larger 'maxLength'"), "{error}");
     let many = vec![long; 5];
     let error = block_on(lora.trainer().step_pairs(&[&many], 1e-3));

@@ -24,8 +24,8 @@ pub struct PreferenceRun {
 }
 
 impl LoraTrainer {
-    /// Starts a run over pairs; `evaluation` only measures. Sequences are cut off at the maximum length;
-    /// pairs with an answer beyond it are dropped.
+    /// Starts a run over pairs; `evaluation` has those that only measure. Sequences are cut off at
+    /// the maximum length; pairs with an answer beyond it are dropped.
     ///
     /// # Errors
     /// `Request` if no pair to train on is left.
@@ -90,7 +90,7 @@ impl PreferenceRun {
     }
 
     /// Computes the log-probabilities of the next micro-batch of pairs by the reference model: the
-    /// model without its adapter, also if an earlier adapter is trained on. Returns whether pairs
+    /// model without its adapter, also when the run continues an earlier one. Returns whether pairs
     /// are left.
     ///
     /// # Errors
