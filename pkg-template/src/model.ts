@@ -160,7 +160,7 @@ export class Model {
 
   /**
    * Loads a LoRA or DoRA adapter of peft, from a repository or files; returns its name. Requests and sessions choose it by
-   * `adapter`. Several adapters share the model's weights, which stay as they are.
+   * `adapter`, as `embed` does. Several adapters share the model's weights, which stay as they are.
    *
    * ```js
    * await model.loadAdapter("org/pirate-lora", { name: "pirate" });
@@ -169,7 +169,7 @@ export class Model {
    */
   async loadAdapter(source: ModelSource, options?: AdapterOptions): Promise<string> {
     const { name, onProgress, signal, ...rest } = checked("loadAdapter", options, ADAPTER_OPTIONS);
-    if (this.info.task !== "generate") throw wrongTask(this.info, "does not support adapters");
+    if (this.info.task !== "generate" && this.info.task !== "embed") throw wrongTask(this.info, "does not support adapters");
     const model = sourceOf(source, "loadAdapter");
     if (rest.endpoint) rest.endpoint = canonicalAddress(rest.endpoint);
     const own = name ?? (typeof source === "string" ? source.trim() : typeof model === "string" ? model : "");

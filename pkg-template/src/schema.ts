@@ -113,6 +113,8 @@ export interface EngineEmbedOptions {
   normalize?: boolean;
   /** Truncates each vector to its first components (Matryoshka), before normalizing. Default: all. */
   truncateDim?: number;
+  /** Name of an adapter that was loaded next to the model; empty for none. Default: none. */
+  adapter?: string;
 }
 
 /** Options of a reranking. */
@@ -493,6 +495,8 @@ export interface EmbedFields {
   normalize?: boolean;
   /** Truncates each vector to its first components (Matryoshka), before normalizing. Default: all. */
   truncateDim?: number;
+  /** Name of an adapter that was loaded next to the model; empty for none. Default: none. */
+  adapter?: string;
 }
 
 /** Checks of {@link EmbedFields}. */
@@ -501,6 +505,7 @@ export const EMBED_SPEC = {
   prompt: valid.string,
   normalize: valid.boolean,
   truncateDim: valid.integer(1),
+  adapter: valid.string,
 };
 
 /** Options of `model.rerank` that the engine defines. */

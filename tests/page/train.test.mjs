@@ -10,14 +10,18 @@ const options = { timeout: 480_000 };
 /** What tests/train/page.rs trains natively, with its losses. */
 const golden = JSON.parse(await readFile(`${ROOT}/tests/golden/train/page.json`, "utf8"));
 
+/** What tests/train/embedding.rs trains natively on pairs, with its losses: evaluation before and after, then the steps. */
+const pairs = JSON.parse(await readFile(`${ROOT}/tests/golden/train/embedding/page.json`, "utf8"));
+
 let site;
 
 before(async () => {
-  site = await openPackage({ "/models/stories260K": STORIES });
+  site = await openPackage({ "/models/stories260K": STORIES, "/models/embedder": `${ROOT}/tests/golden/train/embedding/model` });
   await site.page.evaluate(async () => {
     const { trainLora } = await import("/train/index.js");
     const model = await jerboa.loadModel(`${location.origin}/models/stories260K`);
-    Object.assign(window, { trainLora, model });
+    const embedder = await jerboa.loadModel(`${location.origin}/models/embedder`);
+    Object.assign(window, { trainLora, model, embedder });
     /** Trains; returns the plan, the progress, the adapter's files or the error, and the requests for the module. */
     window.attempt = async (data, options = {}, from = model) => {
       const progress = [];
@@ -177,6 +181,90 @@ test("conversations, separate evaluation data, and a model by its name", options
   assert.equal(found.chat.error.code, "chat_template");
 });
 
+test("an embedding model learns pairs as natively, and embeds with the adapter", options, async () => {
+  const found = await site.page.evaluate(async ([pairs, given]) => {
+    const first = await attempt(pairs, given, embedder);
+    const again = await attempt(pairs, given, embedder);
+    const { rank, alpha, ...others } = given;
+    const more = await attempt(pairs, { ...others, epochs: 20, evaluation: pairs, resume: adapter }, embedder);
+    const difference = async (adapter) => {
+      const options = adapter ? { adapter } : {};
+      const query = await embedder.embed(pairs[0].query, { task: "query", ...options });
+      const texts = await embedder.embed([pairs[0].positive, pairs[0].negatives[0]], { task: "document", ...options });
+      const [positive, negative] = jerboa.similarity(query, texts);
+      return positive - negative;
+    };
+    const before = await difference();
+    const name = await embedder.loadAdapter(adapter, { name: "own" });
+    const trained = await difference("own");
+    const plain = await difference();
+    await embedder.unloadAdapter(name);
+    const gone = await difference("own").catch(({ code, message }) => ({ code, message }));
+    return { first, again, more, before, trained, plain, gone };
+  }, [pairs.pairs, pairs.options]);
+  assert.equal(found.first.error, undefined);
+  const [before, after, ...losses] = pairs.losses;
+  assert.deepEqual([found.first.plan.steps, found.first.plan.evaluationSequences, found.first.plan.sequences], [losses.length, 2, 8]);
+  const [start, ...steps] = found.first.progress;
+  assert.ok(Math.abs(start.evaluationLoss - before) < 1e-3, `${start.evaluationLoss}, natively ${before}`);
+  assert.ok(Math.abs(steps.at(-1).evaluationLoss - after) < 1e-3, `${steps.at(-1).evaluationLoss}, natively ${after}`);
+  steps.forEach(({ step, loss }, i) => assert.ok(Math.abs(loss - losses[i]) < 1e-3, `step ${step}: ${loss}, natively ${losses[i]}`));
+  assert.equal(found.first.config.task_type, "FEATURE_EXTRACTION");
+  assert.equal(found.again.hash, found.first.hash, "the same bits twice");
+  assert.equal(found.more.error, undefined);
+  assert.ok(found.more.progress.at(-1).evaluationLoss < 0.5 * found.more.progress[0].evaluationLoss);
+  assert.ok(found.trained > found.before + 0.1, `${found.trained}, without the adapter ${found.before}`);
+  assert.equal(found.plain, found.before, "the model itself stays as it was");
+  assert.equal(found.gone.code, "request");
+  assert.match(found.gone.message, /no adapter 'own'/);
+});
+
+test("a training of pairs stops, and an embedding model is trained by its name", options, async () => {
+  const found = await site.page.evaluate(async ([pairs, given]) => {
+    const stop = new AbortController();
+    const stopped = await attempt(pairs, { ...given, epochs: 500, stop: stop.signal, onProgress: ({ step }) => step === 3 && stop.abort() }, `${location.origin}/models/embedder`);
+    const texts = await attempt("Text.", {}, `${location.origin}/models/embedder`);
+    const text = await attempt(pairs, {}, `${location.origin}/models/stories260K`);
+    return { stopped, texts, text };
+  }, [pairs.pairs, pairs.options]);
+  assert.equal(found.stopped.error, undefined);
+  assert.ok(found.stopped.steps >= 3 && found.stopped.steps < 50, `${found.stopped.steps} steps`);
+  assert.equal(found.texts.error.code, "request");
+  assert.match(found.texts.error.message, /learns from pairs/);
+  assert.equal(found.text.error.code, "request");
+  assert.match(found.text.error.message, /not from pairs/);
+});
+
+test("pairs that do not fit the model, or are damaged, are refused", options, async () => {
+  const pair = { query: "a", positive: "b" };
+  const preference = { prompt: "a", chosen: "b", rejected: "c" };
+  for (const [data, given, of, message] of [
+    [[pair, pair], {}, "model", /text model, which learns from texts, conversations and preference pairs/],
+    ["Text.", {}, "embedder", /embedding model, which learns from pairs with 'query'/],
+    [[[{ role: "user", content: "Hi" }, { role: "assistant", content: "Hello" }]], {}, "embedder", /learns from pairs/],
+    [[pair], {}, "embedder", /compared with other texts/],
+    [[pair, pair, pair], { batchSize: 1 }, "embedder", /at least 2/],
+    [[pair, "Text."], {}, "embedder", /the dataset\[1\]: pairs with 'query'.* cannot be mixed with texts/],
+    [["Text.", pair], {}, "model", /the dataset\[1\]: texts .* cannot be mixed with pairs with 'query'/],
+    [[preference, pair], {}, "model", /the dataset\[1\]: pairs with 'chosen'.* cannot be mixed with pairs with 'query'/],
+    [[preference], {}, "embedder", /not from pairs with 'chosen'/],
+    [[pair, pair], { dpo: { beta: 0.1 } }, "embedder", /'dpo' applies to pairs/],
+    [[pair, pair], { checkpointing: true }, "embedder", /'checkpointing' does not apply to embedding models/],
+    [[preference], { scale: 10 }, "model", /'scale' applies to pairs/],
+    [[{ query: "a" }], {}, "embedder", /the dataset\[0\]\.positive must be a string/],
+    [[{ ...pair, positive: " " }], {}, "embedder", /the dataset\[0\]\.positive is empty/],
+    [[{ ...pair, negatives: "c" }], {}, "embedder", /negatives must be an array/],
+    [[{ ...pair, negative: "c" }], {}, "embedder", /unknown field 'negative'/],
+    [[pair, pair], { evaluation: "Text." }, "embedder", /'evaluation' must have pairs with 'query'/],
+    ["Text.", { scale: 10 }, "model", /'scale' applies to pairs/],
+  ]) {
+    const { error } = await site.page.evaluate(([data, given, of]) => attempt(data, given, window[of]), [data, given, of]);
+    assert.equal(error?.code, "request", JSON.stringify([data, given, error]));
+    assert.match(error.message, message);
+    assert.ok(error.isOurs);
+  }
+});
+
 test("what cannot be trained is refused before the first step", options, async () => {
   for (const [data, given, code, message] of [
     ["", {}, "request", /the dataset is empty/],
@@ -191,7 +279,7 @@ test("what cannot be trained is refused before the first step", options, async (
     [[{ prompt: 1, chosen: "b", rejected: "c" }], {}, "request", /prompt must be a string or an array of messages/],
     [[{ prompt: "a", messages: [{ role: "user", content: "a" }], chosen: "b", rejected: "c" }], {}, "request", /both 'prompt' and 'messages'/],
     [[{ chosen: "b", rejected: "c" }], {}, "request", /dataset\[0\].*begin differently/],
-    [[{ prompt: "a", chosen: "b", rejected: "c" }, "Text."], {}, "request", /mixes pairs and other items \(the dataset\[1\]\)/],
+    [[{ prompt: "a", chosen: "b", rejected: "c" }, "Text."], {}, "request", /the dataset\[1\]: pairs with 'chosen'.* cannot be mixed with texts/],
     [[{ prompt: "a", chosen: "b", rejected: "c" }], { evaluation: "Text." }, "request", /'evaluation' must have pairs/],
     [[{ prompt: "a", chosen: "b", rejected: "c" }], { dpo: { beta: 0 } }, "request", /'beta' must be/],
     ["Text.", { dpo: { beta: 0.1 } }, "request", /'dpo' applies to pairs/],

@@ -4,6 +4,7 @@ use crate::wide;
 use jerboa_tests::{ACTIVATIONS, random};
 use jerboa_train::reference::attention::AttentionLayer;
 use jerboa_train::reference::norm::NormLayer;
+use jerboa_train::reference::pool::PoolLayer;
 use jerboa_train::reference::short_conv::ShortConvLayer;
 use jerboa_train::reference::{elementwise, loss, matmul, rope};
 
@@ -121,6 +122,20 @@ fn attention() {
         check("dq", &q, &dy, &dq, |q| layer.forward(q, &k, &v));
         check("dk", &k, &dy, &dk, |k| layer.forward(&q, k, &v));
         check("dv", &v, &dy, &dv, |v| layer.forward(&q, &k, v));
+    }
+}
+
+#[test]
+fn pooling() {
+    for pooling in crate::POOLINGS {
+        let layer = PoolLayer {
+            cols: 3,
+            pooling,
+            spans: vec![[0, 1], [2, 6]],
+        };
+        let [x, dy] = [numbers(1, 21), numbers(2, 6)];
+        let dx = layer.input(&x, &dy);
+        check(&format!("{pooling:?}"), &x, &dy, &dx, |x| layer.forward(x));
     }
 }
 

@@ -13,6 +13,7 @@ use jerboa_train::kernels::elementwise::{Function, elementwise};
 use jerboa_train::kernels::loss::IGNORED;
 use jerboa_train::kernels::matmul::{WeightRows, linear, linear_input, linear_weight};
 use jerboa_train::kernels::norm::{NormShape, column_sums};
+use jerboa_train::kernels::pool::PoolShape;
 use jerboa_train::kernels::rope::RopeShape;
 use jerboa_train::kernels::short_conv::ShortConvShape;
 use jerboa_train::kernels::update::Optimizer;
@@ -20,6 +21,7 @@ use jerboa_train::kernels::{contiguous, embed, fill, loss, update};
 use jerboa_train::reference;
 use jerboa_train::reference::attention::AttentionLayer;
 use jerboa_train::reference::norm::NormLayer;
+use jerboa_train::reference::pool::PoolLayer;
 use jerboa_train::reference::short_conv::ShortConvLayer;
 use jerboa_train::reference::update::OptimizedWeight;
 use std::collections::BTreeSet;
@@ -348,6 +350,52 @@ fn norms_of_rows_and_groups() {
             assert_eq!(found[8][..4], gains[..4]);
         }
         assert_close(&format!("{name}, bias"), &found[9], &sum(&dbias, &biases));
+    }
+}
+
+/// Sequences of any length, between rows that no sequence pools, whose gradients stay as they were.
+#[test]
+fn pooling_and_its_gradient() {
+    let spans = vec![[0, 1], [2, 5], [5, 75], [75, 76], [79, 81]];
+    let rows = 83;
+    for pooling in crate::POOLINGS {
+        for cols in [1, 64, 131] {
+            let x = random(1, rows * cols);
+            let dy = random(2, spans.len() * cols);
+            let before = random(3, rows * cols);
+            let words: Vec<[u32; 2]> = spans
+                .iter()
+                .map(|span| span.map(|row| row as u32))
+                .collect();
+            let shape = PoolShape {
+                sequences: spans.len(),
+                cols,
+                pooling,
+                spans: 2,
+            };
+            let contents = [
+                spread(&x, cols),
+                spread(&dy, cols),
+                bytes(&words),
+                spread(&vec![f32::NAN; spans.len() * cols], cols),
+                spread(&before, cols),
+            ];
+            let launches = [
+                shape.forward(&apart(0, cols), &apart(3, cols)),
+                shape.input(&apart(0, cols), &apart(1, cols), &apart(4, cols)),
+            ];
+            let found = run(&launches, &contents);
+            let layer = PoolLayer {
+                cols,
+                pooling,
+                spans: spans.clone(),
+            };
+            let name = format!("{pooling:?} of {cols} columns");
+            assert_close(&name, &gather(&found[3], cols), &layer.forward(&wide(&x)));
+            let dx = layer.input(&wide(&x), &wide(&dy));
+            let dx = sum(&dx, &before);
+            assert_close(&format!("{name}, dx"), &gather(&found[4], cols), &dx);
+        }
     }
 }
 

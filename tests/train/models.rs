@@ -44,7 +44,7 @@ pub(super) fn sequences(file: &Golden, prefix: &str) -> Vec<TrainSequence> {
 }
 
 /// Every fifth element of a gradient and its norm, as the golden files have them.
-fn sampled(gradient: &[f32]) -> Vec<f32> {
+pub(super) fn sampled(gradient: &[f32]) -> Vec<f32> {
     let norm = gradient
         .iter()
         .map(|g| f64::from(*g).powi(2))
@@ -56,7 +56,7 @@ fn sampled(gradient: &[f32]) -> Vec<f32> {
 }
 
 /// Names and gradients of the checkpoint tensors of a weight.
-fn tensors(graph: &Graph, id: WeightId, gradient: &[f32]) -> Vec<(String, Vec<f32>)> {
+pub(super) fn tensors(graph: &Graph, id: WeightId, gradient: &[f32]) -> Vec<(String, Vec<f32>)> {
     let weight = graph.weight(id);
     let mut first = 0;
     let part = |(name, rows): &(String, usize)| {

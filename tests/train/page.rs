@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// Set to write tests/golden/train/page.json.
-const WRITE: &str = "JERBOA_WRITE_LOSSES";
+pub const WRITE: &str = "JERBOA_WRITE_LOSSES";
 
-fn options(given: &Value) -> LoraOptions {
+pub fn options(given: &Value) -> LoraOptions {
     let number = |name: &str| given[name].as_f64().unwrap_or_else(|| panic!("{name}"));
     let defaults = match given["dpo"]["beta"].as_f64() {
         Some(beta) => LoraOptions::for_pairs(Some(beta as f32)),

@@ -9,6 +9,11 @@ pub const CONFIG_FILE: &str = "adapter_config.json";
 /// File of an adapter's weights.
 pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
 
+/// peft's name of the task of text models.
+pub const CAUSAL_LM: &str = "CAUSAL_LM";
+/// peft's name of the task of embedding models.
+pub const FEATURE_EXTRACTION: &str = "FEATURE_EXTRACTION";
+
 /// A tensor of an adapter, f32.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdapterTensor {
@@ -33,6 +38,8 @@ pub struct LoraAdapter {
     pub targets: Vec<String>,
     /// Whether the model stores its matrices transposed (GPT-2).
     pub transposed: bool,
+    /// peft's name of the model's task, such as [`CAUSAL_LM`].
+    pub task_type: String,
     /// The factors of all updates.
     pub tensors: Vec<AdapterTensor>,
 }
@@ -52,7 +59,7 @@ impl LoraAdapter {
             "peft_type": "LORA",
             "r": self.rank,
             "target_modules": self.targets,
-            "task_type": "CAUSAL_LM",
+            "task_type": self.task_type,
             "use_dora": false,
             "use_rslora": false,
         });
@@ -95,6 +102,7 @@ impl LoraAdapter {
                 .filter_map(|target| Some(target.as_str()?.to_owned()))
                 .collect(),
             transposed: config["fan_in_fan_out"] == Value::Bool(true),
+            task_type: config["task_type"].as_str().unwrap_or(CAUSAL_LM).into(),
             tensors,
         })
     }
@@ -128,6 +136,7 @@ mod tests {
             base: "org/name".into(),
             targets: vec!["q_proj".into()],
             transposed: false,
+            task_type: FEATURE_EXTRACTION.into(),
             tensors: vec![
                 tensor("a.lora_A.weight", [2, 3]),
                 tensor("a.lora_B.weight", [5, 2]),

@@ -23,6 +23,8 @@ pub enum Checkpointing {
     Always,
     /// Never.
     Never,
+    /// Never, because the loss does not support it: the contrastive loss of embedding models.
+    Unsupported,
 }
 
 impl Checkpointing {

@@ -76,8 +76,8 @@ pub(crate) fn shared_prefix(prompt: &[u32], ids: &[u32]) -> usize {
     prompt.iter().zip(ids).take_while(|(a, b)| a == b).count()
 }
 
-/// Separates a `share` of sequences or pairs that only measure the loss of what is not trained on, evenly
-/// spread: at least one, unless there is only one or the share is 0. Returns the others first.
+/// Separates a `share` of sequences or pairs that only measure the loss of what is not trained on,
+/// evenly spread: at least one, unless there is only one or the share is 0. Returns the others first.
 pub fn split_evaluation<T>(items: Vec<T>, share: f32) -> (Vec<T>, Vec<T>) {
     let all = items.len();
     let most = all.saturating_sub(1);

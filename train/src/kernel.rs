@@ -44,6 +44,7 @@ const FILES: &[(&str, &str)] = sources![
     "mean_square",
     "norm",
     "norm_input",
+    "pool",
     "preference",
     "recurrent_cell",
     "recurrent_gradient",

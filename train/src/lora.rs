@@ -1,7 +1,7 @@
 //! Trains LoRA adapters (arXiv 2106.09685) of a text model, whose own weights stay as they are
 //! stored: 4-bit and 8-bit weights too. The result is peft's format.
 
-use crate::adapter::{AdapterTensor, LoraAdapter};
+use crate::adapter::{AdapterTensor, CAUSAL_LM, LoraAdapter};
 use crate::batch::TrainSequence;
 use crate::checkpointing::Checkpointing;
 use crate::kernels::update::Optimizer;
@@ -30,6 +30,8 @@ const MIN_USEFUL_TOKENS: usize = 512;
 
 /// DPO's beta unless another is set, as in TRL.
 pub const DEFAULT_BETA: f32 = 0.1;
+/// Default pairs per step of an embedding model: more are more negatives for each query.
+const DEFAULT_EMBEDDING_PAIRS: usize = 32;
 
 /// How an adapter is trained.
 #[derive(Debug, Clone)]
@@ -95,7 +97,7 @@ impl Default for LoraOptions {
 }
 
 impl LoraOptions {
-    /// The defaults of a run over pairs: DPO with `beta`, by default [`DEFAULT_BETA`], and a lower
+    /// The defaults of a run over preference pairs: DPO with `beta`, by default [`DEFAULT_BETA`], and a lower
     /// learning rate, since its gradients move all tokens of an answer in one direction.
     pub fn for_pairs(beta: Option<f32>) -> Self {
         Self {
@@ -103,6 +105,14 @@ impl LoraOptions {
             loss: TrainLoss::Preference {
                 beta: beta.unwrap_or(DEFAULT_BETA),
             },
+            ..Self::default()
+        }
+    }
+
+    /// The defaults of a run over pairs for an embedding model.
+    pub fn for_embedding_pairs() -> Self {
+        Self {
+            batch_size: DEFAULT_EMBEDDING_PAIRS,
             ..Self::default()
         }
     }
@@ -179,16 +189,18 @@ impl LoraOptions {
     }
 
     /// Finds how a run fits the device, and what it takes: the largest micro-batch; with
-    /// `Checkpointing::Auto` a smaller one rather than checkpointing, but not below a useful size.
+    /// `Checkpointing::Auto` a smaller one rather than checkpointing, but not below a useful size. A
+    /// step has up to `items` sequences or preference pairs, and its loss takes `loss_bytes`.
     fn fit(
         &self,
         graph: &Graph,
         plans: &WeightPlans,
         trained: &SortedSet<WeightId>,
         caps: &Caps,
+        (items, loss_bytes): (usize, u64),
     ) -> Result<(TrainerOptions, TrainMemory)> {
         let min_tokens = self.max_item_tokens();
-        let all = min_tokens.saturating_mul(self.batch_size);
+        let all = min_tokens.saturating_mul(items);
         let whole = all.min(MAX_MICRO_BATCH_TOKENS).max(min_tokens);
         let estimate = |checkpointing: bool| {
             let options = TrainerOptions {
@@ -207,7 +219,8 @@ impl LoraOptions {
         let largest = |(options, memory): (TrainerOptions, MemoryEstimate)| {
             let mut max_tokens = whole;
             loop {
-                let memory = memory.with_tokens(max_tokens);
+                let mut memory = memory.with_tokens(max_tokens);
+                memory.activations += loss_bytes;
                 let Some((what, needed, limit)) = self.excess(&memory, caps) else {
                     return Ok((
                         TrainerOptions {
@@ -230,7 +243,7 @@ impl LoraOptions {
         };
         match self.checkpointing {
             Checkpointing::Always => largest(estimate(true)?),
-            Checkpointing::Never => largest(estimate(false)?),
+            Checkpointing::Never | Checkpointing::Unsupported => largest(estimate(false)?),
             Checkpointing::Auto => {
                 let plain = largest(estimate(false)?);
                 let plain_tokens = plain.as_ref().map_or(0, |(options, _)| options.max_tokens);
@@ -268,7 +281,7 @@ impl LoraOptions {
         let advice = if memory.activations >= memory.trained.max(memory.frozen) {
             let shorter = format!("a 'maxLength' below {}", self.max_length);
             match (memory.checkpointing, self.checkpointing) {
-                (true, _) => format!("Use {shorter}"),
+                (true, _) | (_, Checkpointing::Unsupported) => format!("Use {shorter}"),
                 (false, Checkpointing::Never) => {
                     format!("Set 'checkpointing' to 'auto', or use {shorter}")
                 }
@@ -374,6 +387,20 @@ struct LoraMatrix {
     size: [usize; 2],
 }
 
+/// The graph that an adapter is trained for.
+pub(crate) struct LoraGraph {
+    /// The graph without fusions.
+    pub plain: Graph,
+    /// What the adapter calls the model's matrices, by checkpoint name. Others are not trained.
+    pub names: Vec<[String; 2]>,
+    /// Maximum sequences or preference pairs of a step.
+    pub items: usize,
+    /// Bytes that the loss takes.
+    pub loss_bytes: u64,
+    /// peft's name of the model's task.
+    pub task_type: &'static str,
+}
+
 /// A model with the adapter that it learns.
 pub struct LoraTrainer {
     pub(crate) trainer: Trainer,
@@ -383,6 +410,7 @@ pub struct LoraTrainer {
     /// Name of the model in adapter_config.json.
     base: String,
     transposed: bool,
+    task_type: &'static str,
 }
 
 impl LoraTrainer {
@@ -401,9 +429,41 @@ impl LoraTrainer {
         base: &str,
         options: LoraOptions,
     ) -> Result<Self> {
-        options.check()?;
         let plain = arch::graph(&files.config)?;
-        let updates = updates_of(&plain, files, &options)?;
+        let names = plain.weights.iter().flat_map(|weight| &weight.parts);
+        let graph = LoraGraph {
+            names: names
+                .map(|(name, _)| [name.clone(), name.clone()])
+                .collect(),
+            plain,
+            items: options.batch_size,
+            loss_bytes: 0,
+            task_type: CAUSAL_LM,
+        };
+        Self::load_graph(gpu, source, files, base, options, graph).await
+    }
+
+    /// Loads the weights of a graph as [`Self::load`] does.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub(crate) async fn load_graph(
+        gpu: Rc<Gpu>,
+        source: &Source,
+        files: &ModelFiles,
+        base: &str,
+        options: LoraOptions,
+        graph: LoraGraph,
+    ) -> Result<Self> {
+        options.check()?;
+        let LoraGraph {
+            plain,
+            names,
+            items,
+            loss_bytes,
+            task_type,
+        } = graph;
+        let updates = updates_of(&plain, &names, files, &options)?;
         let plans = GraphWeights::plan(&gpu, files, &plain, options.precision)?;
         let (graph, taken) = add_low_rank_updates(plain.clone(), &updates);
         if taken != updates.len() {
@@ -418,7 +478,8 @@ impl LoraTrainer {
             .collect::<Result<Vec<LoraMatrix>>>()?;
         let factors = matrices.iter().flat_map(|matrix| [matrix.a, matrix.b]);
         let trained: SortedSet<WeightId> = factors.collect();
-        let (trainer_options, memory) = options.fit(&graph, &plans, &trained, gpu.caps())?;
+        let (trainer_options, memory) =
+            options.fit(&graph, &plans, &trained, gpu.caps(), (items, loss_bytes))?;
         let trainer = async {
             let weights = GraphWeights::load(&gpu, source, files, &plain, plans).await?;
             Trainer::new(gpu.clone(), graph, weights, trained, trainer_options).await
@@ -431,6 +492,7 @@ impl LoraTrainer {
             memory,
             base: base.into(),
             transposed: files.config.model_type() == "gpt2",
+            task_type,
             options,
         };
         made.initialize();
@@ -518,6 +580,7 @@ impl LoraTrainer {
             base: self.base.clone(),
             targets,
             transposed: self.transposed,
+            task_type: self.task_type.into(),
             tensors,
         })
     }
@@ -641,6 +704,7 @@ fn last_name(tensor: &str) -> &str {
 /// Returns the updates of the targets in a graph.
 fn updates_of(
     graph: &Graph,
+    names: &[[String; 2]],
     files: &ModelFiles,
     options: &LoraOptions,
 ) -> Result<Vec<LowRankUpdate>> {
@@ -654,6 +718,9 @@ fn updates_of(
         let [(name, _)] = &weight.parts[..] else {
             continue;
         };
+        let Some([_, module]) = names.iter().find(|[stored, _]| stored == name) else {
+            continue;
+        };
         // The rows of an update would have to be ordered as those of the checkpoint.
         let is_ordered = arch::row_order(&files.config, name)?.is_some();
         if weight.kind != WeightKind::Matrix || is_ordered {
@@ -665,7 +732,7 @@ fn updates_of(
         }
         let is_target = options.targets.is_empty() || options.targets.iter().any(|t| t == target);
         if is_target && updates.iter().all(|update| update.matrix != *name) {
-            let stem = name.strip_suffix(".weight").unwrap_or(name);
+            let stem = module.strip_suffix(".weight").unwrap_or(module);
             updates.push(LowRankUpdate {
                 matrix: name.clone(),
                 a: format!("{PREFIX}{stem}.lora_A.weight"),

@@ -7,7 +7,7 @@ use crate::kernel::TrainLaunch;
 use crate::kernels::preference::PreferenceShape;
 use crate::kernels::{contiguous, elementwise, fill, loss};
 use crate::ops::gradient_of;
-use jerboa::ir::{Dim, Graph, LastRow, Node, Op, ValueId, WeightId};
+use jerboa::ir::{Dim, Graph, LastRow, Node, Op, StepSizes, ValueId, WeightId};
 use jerboa::kernels::matmul::WeightPlanes;
 use jerboa::kernels::view::View;
 use jerboa::plan::WeightPlans;
@@ -39,10 +39,18 @@ pub enum TrainBuffer {
     Ids,
     /// Position of each row in its sequence.
     Positions,
+    /// Token type of each row.
+    Types,
     /// Label of each row.
     Labels,
     /// First and end row of each row's sequence.
     Spans,
+    /// First and end row that pooling reads, of each sequence.
+    PoolSpans,
+    /// Gradient of the embeddings of an encoder's micro-batch, `[sequences, cols]`.
+    OutputGradient,
+    /// A buffer of a loss over the embeddings of a step.
+    Match(MatchBuffer),
     /// Loss of each row.
     RowLosses,
     /// Sum of the losses.
@@ -63,6 +71,23 @@ pub enum TrainBuffer {
     PairSums,
     /// Gradient of each row's loss.
     RowScales,
+}
+
+/// A buffer of a loss over the embeddings of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MatchBuffer {
+    /// Embeddings of all sequences, `[sequences, cols]`.
+    Embeddings,
+    /// Their gradient.
+    Gradients,
+    /// The embeddings scaled to equal length.
+    Scaled,
+    /// The gradient of the scaled embeddings.
+    ScaledGradients,
+    /// Mean and factor of each embedding.
+    Stats,
+    /// Similarities of anchors and candidates, `[anchors, candidates]`, then their gradient.
+    Scores,
 }
 
 /// What a tape ends with.
@@ -104,8 +129,10 @@ pub struct TapeOptions<'a> {
 pub struct Tape<'a> {
     /// The graph, without fusions.
     pub graph: &'a Graph,
-    /// Rows of the step.
+    /// Rows of the output of the node that is recorded.
     pub rows: usize,
+    /// Tokens and sequences of the step.
+    sizes: StepSizes,
     /// Launches so far.
     pub launches: Vec<TrainLaunch<TrainBuffer>>,
     /// Columns of each temporary buffer.
@@ -145,9 +172,43 @@ impl<'a> Tape<'a> {
         let logits = graph
             .logits
             .ok_or_else(|| Error::Internal(format!("{} has no logits", graph.name)))?;
+        let mut tape = Self::forward(graph, weights, trained, StepSizes::rows(rows))?;
+        tape.add_loss(logits, loss, end);
+        if end == TapeEnd::Gradients {
+            tape.backward(logits, TrainBuffer::Value(logits), segments)?;
+        }
+        Ok(tape)
+    }
+
+    /// Records a step of an encoder. Returns the tape and the number of launches of its forward
+    /// pass; the backward pass follows and reads [`TrainBuffer::OutputGradient`].
+    ///
+    /// # Errors
+    /// As [`Self::record`].
+    pub fn record_encoder(
+        graph: &'a Graph,
+        weights: &'a WeightPlans,
+        trained: &'a SortedSet<WeightId>,
+        sizes: StepSizes,
+    ) -> Result<(Self, usize)> {
+        let mut tape = Self::forward(graph, weights, trained, sizes)?;
+        let forward = tape.launches.len();
+        let (output, _) = graph.root(graph.hidden);
+        let segments = Segments::whole(graph);
+        tape.backward(output, TrainBuffer::OutputGradient, &segments)?;
+        Ok((tape, forward))
+    }
+
+    fn forward(
+        graph: &'a Graph,
+        weights: &'a WeightPlans,
+        trained: &'a SortedSet<WeightId>,
+        sizes: StepSizes,
+    ) -> Result<Self> {
         let mut tape = Self {
             graph,
-            rows,
+            rows: sizes.rows,
+            sizes,
             launches: Vec::new(),
             cols: Vec::new(),
             weights,
@@ -160,9 +221,10 @@ impl<'a> Tape<'a> {
         };
         for (index, node) in graph.nodes.iter().enumerate() {
             tape.node = index;
-            if graph.value(node.output).rows != Dim::TOKENS {
+            if !matches!(graph.value(node.output).rows, Dim::TOKENS | Dim::Sequences) {
                 return Err(tape.refuse(node));
             }
+            tape.rows = tape.rows_of(node.output);
             let [launches, temporaries] = [tape.launches.len(), tape.cols.len()];
             gradient_of(&tape, node)?.forward(&mut tape, node)?;
             tape.forwards.push(NodeForward {
@@ -175,10 +237,7 @@ impl<'a> Tape<'a> {
             let root = graph.root(node.output).0;
             tape.depends[root.0] |= inputs || own;
         }
-        tape.add_loss(logits, loss, end);
-        if end == TapeEnd::Gradients {
-            tape.backward(logits, segments)?;
-        }
+        tape.rows = sizes.rows;
         Ok(tape)
     }
 
@@ -209,8 +268,13 @@ impl<'a> Tape<'a> {
         self.push(loss::add_losses(self.rows, RowLosses, Loss));
     }
 
-    fn backward(&mut self, logits: ValueId, segments: &Segments) -> Result<()> {
-        self.gradients.insert(logits, TrainBuffer::Value(logits));
+    fn backward(
+        &mut self,
+        output: ValueId,
+        gradient: TrainBuffer,
+        segments: &Segments,
+    ) -> Result<()> {
+        self.gradients.insert(output, gradient);
         let last = segments.nodes.len().saturating_sub(1);
         for (index, nodes) in segments.nodes.iter().enumerate().rev() {
             let first = self.launches.len();
@@ -229,6 +293,7 @@ impl<'a> Tape<'a> {
         for index in nodes.rev() {
             let node = &graph.nodes[index];
             self.node = index;
+            self.rows = self.rows_of(node.output);
             let root = graph.root(node.output).0;
             if self.depends[root.0] && self.gradients.contains_key(&root) {
                 gradient_of(self, node)?.backward(self, node)?;
@@ -274,7 +339,7 @@ impl<'a> Tape<'a> {
                 node.op.definition().describe(self.graph),
                 self.graph.value(node.output).name
             ),
-            hint: "Train a dense text model, such as Llama, Qwen3, Gemma 3 or LFM2.".into(),
+            hint: "Train a dense text model, such as Llama, Qwen3, Gemma 3 or LFM2, or an embedding model, such as MiniLM, BGE or Qwen3-Embedding.".into(),
         }
     }
 
@@ -286,6 +351,11 @@ impl<'a> Tape<'a> {
     /// Columns of a value.
     pub fn cols_of(&self, value: ValueId) -> usize {
         self.graph.value(value).cols
+    }
+
+    /// Rows of a value in this step.
+    pub fn rows_of(&self, value: ValueId) -> usize {
+        self.graph.value(value).rows.eval(self.sizes)
     }
 
     /// The view of a value.
@@ -363,7 +433,7 @@ impl<'a> Tape<'a> {
             if is_whole {
                 add = false;
             } else {
-                self.push(fill(self.rows * cols, buffer));
+                self.push(fill(self.rows_of(root) * cols, buffer));
             }
         }
         let buffer = self.gradients[&root];

@@ -1,6 +1,8 @@
 //! Trains weights of a graph. A step is one submit and one readback: all micro-batches with their
 //! gradients, the norm of the gradients, and the update.
 
+pub mod contrastive;
+
 use crate::batch::{PackedRows, TrainSequence};
 use crate::checkpointing::{MAX_BOUNDARIES_PER_SEGMENT, Segments};
 use crate::kernel::{TrainLaunch, TrainPipelines};
@@ -14,7 +16,7 @@ use crate::tape::{Tape, TapeEnd, TapeOptions, TrainBuffer, TrainLoss, with_logit
 use jerboa::exec::GraphWeights;
 use jerboa::format::{Float, WeightLayout};
 use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, Gpu, Program};
-use jerboa::ir::{Graph, ValueId, WeightId, WeightKind};
+use jerboa::ir::{Graph, StepSizes, ValueId, WeightId, WeightKind};
 use jerboa::plan::{Slot, WeightPlan, WeightPlans};
 use jerboa::{Error, Result, SortedSet};
 use std::collections::HashMap;
@@ -350,16 +352,24 @@ impl Trainer {
         };
         let tape = Tape::record(&self.graph, &self.plans, &self.trained, options)?;
         // An evaluation may run in the same buffers: it is the beginning of the other tape.
-        let launches = tape.launches;
+        let program = self.record("train", tape.launches).await?;
+        self.programs.insert(key, program);
+        Ok(())
+    }
+
+    /// Compiles and records launches.
+    async fn record(
+        &mut self,
+        label: &str,
+        launches: Vec<TrainLaunch<TrainBuffer>>,
+    ) -> Result<Program> {
         self.pipelines.compile(&self.gpu, launches.iter()).await?;
         let mut steps = Vec::with_capacity(launches.len());
         for launch in launches {
             let launch = launch.map(|buffer| self.buffer(*buffer));
             steps.push(launch.dispatch(&self.pipelines)?);
         }
-        let program = self.gpu.program("train", steps)?;
-        self.programs.insert(key, program);
-        Ok(())
+        self.gpu.program(label, steps)
     }
 
     fn buffer(&self, buffer: TrainBuffer) -> Buffer {
@@ -415,6 +425,14 @@ impl Trainer {
                 grids: None,
             });
         }
+        self.submit(work).await
+    }
+
+    /// Submits the work of a step; returns the words of the report, as [`Self::run`] does.
+    async fn submit<'a>(
+        &'a self,
+        mut work: Vec<Command<'a>>,
+    ) -> Result<[f32; REPORT_BYTES as usize / 4]> {
         for (buffer, to, size) in [
             (TrainBuffer::Loss, 0, 4),
             (TrainBuffer::Clip, 4, 8),
@@ -590,8 +608,8 @@ impl Trainer {
 }
 
 /// Assigns the buffers of a pass with gradients, whatever its rows. The logits last, so that an
-/// evaluation's can be read. With `checkpointing`, the segments are those that take the least
-/// memory.
+/// evaluation's can be read; of an encoder, the embeddings. With `checkpointing`, the segments are
+/// those that take the least memory; encoders have none.
 fn assign(
     graph: &Graph,
     plans: &WeightPlans,
@@ -603,7 +621,11 @@ fn assign(
         loss,
         ..
     } = options;
-    let logits = graph.logits.unwrap_or(graph.hidden);
+    let Some(logits) = graph.logits else {
+        let (tape, _) = Tape::record_encoder(graph, plans, trained, StepSizes::rows(1))?;
+        let output = TrainBuffer::Value(graph.root(graph.hidden).0);
+        return Ok((Segments::whole(graph), TapeMemory::assign(&tape, output)));
+    };
     let assigned = |segments: Segments| {
         let options = TapeOptions {
             rows: 1,

@@ -3,15 +3,18 @@
 use crate::adapter::LoraAdapter;
 use crate::checkpointing::Checkpointing;
 use crate::dataset::{chat_sequences, text_sequences};
+use crate::embedding::{DEFAULT_SCALE, EmbeddingData, EmbeddingSetup, check_task};
+use crate::embedding_data::EmbeddingExample;
 use crate::lora::{LoraOptions, LoraTrainer};
 use crate::preference::PreferenceMetrics;
 use crate::preference_data::{TrainData, is_pair, preference_pair};
-use crate::run::{RunData, TrainRun};
+use crate::run::RunData;
 use crate::schedule::Decay;
+use crate::session::{TrainPlan, TrainSession};
 use jerboa::exec::ModelFiles;
 use jerboa::gpu::{Backend, Gpu};
 use jerboa::hub::Source;
-use jerboa::task::{LoadRequest, TextPipeline};
+use jerboa::task::{LoadRequest, Task, TextPipeline};
 use jerboa::web::JsResult;
 use jerboa::web::options::{load_request, open_source, progress_callback};
 use jerboa::web::values::{from_js, property, to_js, to_plain_js};
@@ -44,9 +47,11 @@ struct TrainRequest {
     /// `"auto"` or a boolean.
     checkpointing: Option<Value>,
     dpo: Option<DpoRequest>,
+    /// Factor of the cosine similarities of an embedding model.
+    scale: Option<f32>,
 }
 
-/// Options of a run over pairs.
+/// Options of a run over preference pairs.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DpoRequest {
@@ -54,11 +59,14 @@ struct DpoRequest {
 }
 
 impl TrainRequest {
-    /// The options of a run over sequences, or over pairs.
-    fn options(&self, load: &LoadRequest, is_pairs: bool) -> Result<LoraOptions> {
-        let defaults = match is_pairs {
-            true => LoraOptions::for_pairs(self.dpo.as_ref().and_then(|dpo| dpo.beta)),
-            false => LoraOptions::default(),
+    /// The options of a run over `data`.
+    fn options(&self, load: &LoadRequest, data: &[Value]) -> Result<LoraOptions> {
+        let defaults = if is_embedding_data(data) {
+            LoraOptions::for_embedding_pairs()
+        } else if data.iter().any(is_pair) {
+            LoraOptions::for_pairs(self.dpo.as_ref().and_then(|dpo| dpo.beta))
+        } else {
+            LoraOptions::default()
         };
         let run = load.run_options()?;
         let checkpointing = match &self.checkpointing {
@@ -88,18 +96,23 @@ impl TrainRequest {
     }
 }
 
-/// A LoRA training of a text model.
+/// Whether data is for an embedding model.
+fn is_embedding_data(data: &[Value]) -> bool {
+    data.first().is_some_and(EmbeddingExample::is_like)
+}
+
+/// A LoRA training of a text or embedding model.
 #[wasm_bindgen]
 pub struct Training {
-    trainer: LoraTrainer,
-    run: TrainRun,
+    session: TrainSession,
     plan: Value,
 }
 
 #[wasm_bindgen]
 impl Training {
     /// Opens a model with the options of `loadModel` and prepares a run over `data`: an array of
-    /// texts and of arrays of messages, or of pairs, also for `evaluation` unless that is empty.
+    /// texts and of arrays of messages, of preference pairs, or of pairs `{ query, positive,
+    /// negatives? }` for an embedding model; the same for `evaluation` unless that is empty.
     /// `resume` has the bytes `config` and `weights` of an adapter to go on with, or is undefined.
     pub async fn open(
         load: JsValue,
@@ -113,23 +126,23 @@ impl Training {
         open.await.map_err(|e| to_js(&e))
     }
 
-    /// Steps, sequences and bytes of device memory: `{ steps, sequences, evaluationSequences,
-    /// tokens, maxLength, checkpointing, memory: { activations, trained, frozen } }`.
+    /// Steps, sequences or pairs, and bytes of device memory: `{ steps, sequences,
+    /// evaluationSequences, tokens, maxLength, checkpointing, memory: { activations, trained,
+    /// frozen } }`.
     pub fn plan(&self) -> JsValue {
         to_plain_js(&self.plan)
     }
 
-    /// Computes what the next micro-batch of pairs needs of the model without the adapter; whether
+    /// Computes what the next micro-batch of preference pairs needs of the model without the adapter; whether
     /// pairs are left. Call it until none are.
     pub async fn prepare(&mut self) -> JsResult<bool> {
-        let left = self.run.prepare(&mut self.trainer).await;
+        let left = self.session.prepare().await;
         left.map_err(|e| to_js(&e))
     }
 
     /// Trains the next step; null at the end.
     pub async fn step(&mut self) -> JsResult<JsValue> {
-        let done = self.run.step(&mut self.trainer).await;
-        let Some(done) = done.map_err(|e| to_js(&e))? else {
+        let Some(done) = self.session.step().await.map_err(|e| to_js(&e))? else {
             return Ok(JsValue::NULL);
         };
         let mut step = json!({
@@ -148,7 +161,7 @@ impl Training {
     /// Measures what is not trained on: `{ loss, rewardMargin?, rewardAccuracy? }`; null if there
     /// is nothing.
     pub async fn evaluate(&mut self) -> JsResult<JsValue> {
-        let found = self.run.evaluate(&mut self.trainer).await;
+        let found = self.session.evaluate().await;
         let Some(found) = found.map_err(|e| to_js(&e))? else {
             return Ok(JsValue::NULL);
         };
@@ -159,13 +172,10 @@ impl Training {
 
     /// The adapter's files: `{ config: string, weights: Uint8Array }`.
     pub async fn adapter(&self) -> JsResult<JsValue> {
-        let adapter = self.trainer.adapter().await.map_err(|e| to_js(&e))?;
-        let files = js_sys::Object::new();
-        let weights = Uint8Array::from(&adapter.safetensors()[..]);
-        // Setting a property of a fresh object cannot fail.
-        let _ = Reflect::set(&files, &"config".into(), &adapter.config().into());
-        let _ = Reflect::set(&files, &"weights".into(), &weights);
-        Ok(files.into())
+        let adapter = self.session.adapter().await;
+        adapter
+            .map(|adapter| files_of(&adapter))
+            .map_err(|e| to_js(&e))
     }
 }
 
@@ -175,6 +185,33 @@ fn add_rewards(report: &mut Value, pairs: Option<PreferenceMetrics>) {
         report["rewardMargin"] = json!(pairs.reward_margin);
         report["rewardAccuracy"] = json!(pairs.reward_accuracy);
     }
+}
+
+/// The files of an adapter: `{ config, weights }`.
+fn files_of(adapter: &LoraAdapter) -> JsValue {
+    let files = js_sys::Object::new();
+    let weights = Uint8Array::from(&adapter.safetensors()[..]);
+    // Setting a property of a fresh object cannot fail.
+    let _ = Reflect::set(&files, &"config".into(), &adapter.config().into());
+    let _ = Reflect::set(&files, &"weights".into(), &weights);
+    files.into()
+}
+
+/// What a run will do and take; see [`Training::plan`].
+fn plan_of(plan: TrainPlan) -> Value {
+    json!({
+        "steps": plan.steps,
+        "sequences": plan.items,
+        "evaluationSequences": plan.evaluation_items,
+        "tokens": plan.tokens,
+        "maxLength": plan.max_length,
+        "checkpointing": plan.memory.checkpointing,
+        "memory": {
+            "activations": plan.memory.activations,
+            "trained": plan.memory.trained,
+            "frozen": plan.memory.frozen,
+        },
+    })
 }
 
 async fn open(
@@ -188,57 +225,94 @@ async fn open(
     let load_options = load_request(load)?;
     let request: TrainRequest = from_js("options", request)?;
     let data: Vec<Value> = from_js("dataset", data)?;
-    let options = request.options(&load_options, data.iter().any(is_pair))?;
+    let options = request.options(&load_options, &data)?;
     let evaluation: Vec<Value> = from_js("evaluation", evaluation)?;
     let resume = adapter_of(resume)?;
+    let wanted = load_options.task.as_deref();
+    let wanted = wanted.map(Task::from_name).transpose()?;
+    let is_embedding = is_embedding_data(&data);
     let progress = progress_callback(on_progress);
     let device = load_options.device_options()?;
     let open = async || open_source(load, progress.clone()).await;
     Source::load(open, async |source| {
-        let text = TextPipeline::open(source).await?;
-        let all = data_of(&text, "dataset", &data, options.max_length)?;
-        let data = match data_of(&text, "evaluation", &evaluation, options.max_length)? {
-            None => all.map(|all| RunData::split(all, request.evaluation.unwrap_or(0.0))),
-            Some(separate) => all.and_then(|all| RunData::of(all, separate)),
+        check_task(source, &request.base, is_embedding, wanted).await?;
+        let open_gpu = async || Gpu::open(&device).await;
+        let data = (&data[..], &evaluation[..]);
+        let options = options.clone();
+        let (session, plan) = if is_embedding {
+            let is_forced = wanted == Some(Task::Embed);
+            let setup = embedding_setup(source, &request, data, (options, is_forced), open_gpu);
+            let setup = setup.await?;
+            source.flush().await;
+            TrainSession::embedding(setup, resume.as_ref())?
+        } else {
+            let (trainer, data) = text_setup(source, &request, data, options, open_gpu).await?;
+            source.flush().await;
+            TrainSession::text(trainer, data, resume.as_ref())?
         };
-        let data = data.ok_or_else(|| Error::Request {
-            parameter: "evaluation".into(),
-            reason:
-                "the data and its evaluation must both be pairs, or both texts and conversations"
-                    .into(),
-        })?;
-        let options = options.clone().with_length_of(data.sequences());
-        let max_length = options.max_length;
-        let files = ModelFiles::open(source, None).await?;
-        let gpu = Rc::new(Gpu::open(&device).await?);
-        let trainer = LoraTrainer::load(gpu, source, &files, &request.base, options).await?;
-        source.flush().await;
-        if let Some(adapter) = &resume {
-            trainer.set_adapter(adapter)?;
-        }
-        let memory = trainer.memory();
-        let [sequences, evaluation_sequences] = data.counts();
-        let tokens = data.tokens(max_length);
-        let run = trainer.start_data(data)?;
-        let plan = json!({
-            "steps": run.steps(),
-            "sequences": sequences,
-            "evaluationSequences": evaluation_sequences,
-            "tokens": tokens,
-            "maxLength": max_length,
-            "checkpointing": memory.checkpointing,
-            "memory": {
-                "activations": memory.activations,
-                "trained": memory.trained,
-                "frozen": memory.frozen,
-            },
-        });
-        Ok(Training { trainer, run, plan })
+        Ok(Training {
+            session,
+            plan: plan_of(plan),
+        })
     })
     .await
 }
 
-/// The data of texts and conversations, or of pairs; `None` for no items.
+/// Loads a text model and its data.
+async fn text_setup(
+    source: &Source,
+    request: &TrainRequest,
+    (data, evaluation): (&[Value], &[Value]),
+    options: LoraOptions,
+    open_gpu: impl AsyncFnOnce() -> Result<Gpu>,
+) -> Result<(LoraTrainer, RunData)> {
+    let text = TextPipeline::open(source).await?;
+    let all = data_of(&text, "dataset", data, options.max_length)?;
+    let data = match data_of(&text, "evaluation", evaluation, options.max_length)? {
+        None => all.map(|all| RunData::split(all, request.evaluation.unwrap_or(0.0))),
+        Some(separate) => all.and_then(|all| RunData::of(all, separate)),
+    };
+    let data = data.ok_or_else(|| Error::Request {
+        parameter: "evaluation".into(),
+        reason: "the data and its evaluation must both be pairs, or both texts and conversations"
+            .into(),
+    })?;
+    let options = options.with_length_of(data.sequences());
+    let files = ModelFiles::open(source, None).await?;
+    let gpu = Rc::new(open_gpu().await?);
+    let trainer = LoraTrainer::load(gpu, source, &files, &request.base, options).await?;
+    Ok((trainer, data))
+}
+
+/// Loads an embedding model and its data.
+async fn embedding_setup(
+    source: &Source,
+    request: &TrainRequest,
+    (data, evaluation): (&[Value], &[Value]),
+    (options, is_forced): (LoraOptions, bool),
+    open_gpu: impl AsyncFnOnce() -> Result<Gpu>,
+) -> Result<EmbeddingSetup> {
+    let data = EmbeddingData {
+        pairs: examples_of("dataset", data)?,
+        evaluation: examples_of("evaluation", evaluation)?,
+        share: request.evaluation.unwrap_or(0.0),
+    };
+    let settings = (options, request.scale.unwrap_or(DEFAULT_SCALE));
+    EmbeddingSetup::open(source, &request.base, &data, settings, is_forced, open_gpu).await
+}
+
+/// The pairs of an embedding model.
+fn examples_of(name: &str, items: &[Value]) -> Result<Vec<EmbeddingExample>> {
+    let example = |(index, item): (usize, &Value)| {
+        EmbeddingExample::from_json(item).map_err(|reason| Error::Request {
+            parameter: format!("{name}[{index}]"),
+            reason,
+        })
+    };
+    items.iter().enumerate().map(example).collect()
+}
+
+/// The data of texts and conversations, or of preference pairs; `None` for no items.
 fn data_of(
     text: &TextPipeline,
     name: &str,

@@ -80,7 +80,7 @@ mod native {
         "hidden" "Writes last hidden states of token ids: tensor `last_hidden_state`, f32": logits::hidden_command, logits::hidden;
         "trace" "Writes every named value of the graph to a safetensors file: f32, one row a token": logits::trace_command, logits::trace;
         "encode-image" "Writes image embeddings and pixels: tensors `image_embeds` and `pixel_values`, f32": image::command, image::run;
-        "train" "Trains a LoRA adapter on a text or on conversations": train::command, train::run;
+        "train" "Trains a LoRA adapter on text, conversations or pairs of texts": train::command, train::run;
         "transcribe" "Transcribes a WAV file": transcribe::command, transcribe::run;
         "encode-audio" "Writes the audio encoder's output: tensor `encoder_last_hidden_state`, f32": transcribe::encode_command, transcribe::encode;
         "vad" "Prints speech segments, found by Silero VAD or the VAD weights in MODEL": transcribe::vad_command, transcribe::vad;

@@ -1,4 +1,4 @@
-//! The command `train`: a LoRA adapter of a text model.
+//! The command `train`: a LoRA adapter of a text or embedding model.
 
 use crate::open::with_required_model;
 use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
@@ -6,14 +6,18 @@ use crate::out;
 use clap::{Command, value_parser};
 use jerboa::exec::{ModelFiles, Precision, PrecisionOptions};
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
+use jerboa::hub::Source;
 use jerboa::task::TextPipeline;
 use jerboa_train::adapter::{CONFIG_FILE, LoraAdapter, WEIGHTS_FILE};
 use jerboa_train::checkpointing::Checkpointing;
+use jerboa_train::embedding::{DEFAULT_SCALE, EmbeddingData, EmbeddingSetup, check_task};
+use jerboa_train::embedding_data::{file_examples, is_examples_file};
 use jerboa_train::lora::{LoraOptions, LoraTrainer, TrainProgress};
 use jerboa_train::preference::PreferenceMetrics;
 use jerboa_train::preference_data::{TrainData, file_data};
 use jerboa_train::run::{Evaluation, RunData};
 use jerboa_train::schedule::Decay;
+use jerboa_train::session::{TrainPlan, TrainSession};
 use jerboa_train::trainer::StepReport;
 use serde_json::json;
 use std::path::Path;
@@ -27,7 +31,7 @@ pub fn command(command: Command) -> Command {
             value(
                 "data",
                 "FILE",
-                "Text, or .jsonl lines with 'text', 'messages', or 'chosen' and 'rejected'",
+                "Text, or .jsonl lines with 'text', 'messages', 'chosen' and 'rejected', or 'query' and 'positive'",
             )
             .required(true),
             value("out", "FOLDER", "Folder of the adapter, in peft's format").required(true),
@@ -60,13 +64,13 @@ pub fn command(command: Command) -> Command {
                 "batch-size",
                 "N",
                 value_parser!(usize),
-                "Sequences or pairs per step [default: 8]",
+                "Sequences or pairs per step [default: 8, for embedding models 32]",
             ),
             parsed(
                 "learning-rate",
                 "X",
                 value_parser!(f32),
-                "Maximum learning rate, after the warm-up [default: 0.0002, for pairs 0.00005]",
+                "Maximum learning rate, after the warm-up [default: 0.0002, for preference pairs 0.00005]",
             ),
             parsed(
                 "schedule",
@@ -103,13 +107,13 @@ pub fn command(command: Command) -> Command {
                 "evaluation",
                 "X",
                 value_parser!(f32),
-                "Fraction of the sequences evaluation out for evaluation [default: 0]",
+                "Fraction of the sequences or pairs held out for evaluation [default: 0]",
             ),
             parsed(
                 "beta",
                 "X",
                 value_parser!(f32),
-                "How much DPO weighs log-ratios, for pairs [default: 0.1]",
+                "How much DPO weighs log-ratios, for preference pairs [default: 0.1]",
             ),
             parsed(
                 "checkpointing",
@@ -118,6 +122,12 @@ pub fn command(command: Command) -> Command {
                 "Compute activations again in the backward pass, to save memory",
             )
             .default_value("auto"),
+            parsed(
+                "scale",
+                "X",
+                value_parser!(f32),
+                "Factor of the cosine similarities, for embedding models [default: 20]",
+            ),
             flag("json", "Print steps as JSON lines"),
         ])
         .after_help(format!(
@@ -126,23 +136,16 @@ pub fn command(command: Command) -> Command {
         ))
 }
 
-/// The options of a run over sequences, or over pairs.
-fn options(given: &CliArgs, data: &TrainData) -> Result<LoraOptions> {
-    let beta: Option<f32> = given.get("beta");
-    let defaults = match (data, beta) {
-        (TrainData::Pairs(_), beta) => LoraOptions::for_pairs(beta),
-        (TrainData::Sequences(_), None) => LoraOptions::default(),
-        (TrainData::Sequences(_), Some(_)) => {
-            return Err(
-                "'--beta' applies to pairs: .jsonl lines with 'chosen' and 'rejected'".into(),
-            );
-        }
-    };
+const BETA_WITHOUT_PAIRS: &str =
+    "'--beta' applies to preference pairs: .jsonl lines with 'chosen' and 'rejected'";
+
+/// The options of a run, with the defaults of its data.
+fn options(given: &CliArgs, defaults: &LoraOptions) -> Result<LoraOptions> {
     let precision = match given.text("weights") {
         Some(name) => Precision::from_name("weights", &name).map_err(format_error)?,
         None => Precision::Auto,
     };
-    Ok(LoraOptions {
+    let options = LoraOptions {
         rank: given.get("rank").unwrap_or(defaults.rank),
         alpha: given.get("alpha").unwrap_or(defaults.alpha),
         targets: given.values("targets"),
@@ -160,71 +163,134 @@ fn options(given: &CliArgs, data: &TrainData) -> Result<LoraOptions> {
             precision,
             ..PrecisionOptions::default()
         },
-        ..defaults
-    })
+        ..defaults.clone()
+    };
+    options.check().map_err(format_error)?;
+    Ok(options)
 }
 
-pub async fn run(given: &CliArgs) -> Result<()> {
+/// Opens the model for the data and starts the training.
+async fn open(given: &CliArgs, resume: Option<&LoraAdapter>) -> Result<(TrainSession, TrainPlan)> {
     let file: String = given.require("data")?;
     let content = std::fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
     let source = given.source().await?;
-    let files = ModelFiles::open(&source, None)
-        .await
-        .map_err(format_error)?;
-    let text = TextPipeline::open(&source).await.map_err(format_error)?;
-    let defaults = LoraOptions::default();
-    let max_length = given.get("max-length").unwrap_or(defaults.max_length);
-    let data = file_data(&text, &file, &content, max_length).map_err(format_error)?;
-    let options = options(given, &data)?;
-    options.check().map_err(format_error)?;
-    let share = given.get("evaluation").unwrap_or(0.0_f32).clamp(0.0, 0.9);
-    let data = RunData::split(data, share);
-    let options = options.with_length_of(data.sequences());
-
-    let gpu = Gpu::open(&DeviceOptions::default())
-        .await
-        .map_err(format_error)?;
     let name: String = given
         .get("MODEL")
         .or(given.get("model"))
         .unwrap_or_default();
-    let trainer = LoraTrainer::load(Rc::new(gpu), &source, &files, &name, options).await;
-    let mut trainer = trainer.map_err(format_error)?;
-    if let Some(folder) = given.text("resume") {
-        let adapter = read_adapter(Path::new(&folder))?;
-        trainer.set_adapter(&adapter).map_err(format_error)?;
+    let is_embedding = is_examples_file(&file, &content);
+    let check = check_task(&source, &name, is_embedding, None).await;
+    check.map_err(format_error)?;
+    if is_embedding {
+        let setup = embedding_setup(given, &source, &name, (&file, &content)).await?;
+        return TrainSession::embedding(setup, resume).map_err(format_error);
     }
+    let (trainer, data) = text_setup(given, &source, &name, (&file, &content)).await?;
+    TrainSession::text(trainer, data, resume).map_err(format_error)
+}
+
+/// Loads a text model and its data.
+async fn text_setup(
+    given: &CliArgs,
+    source: &Source,
+    name: &str,
+    (file, content): (&str, &str),
+) -> Result<(LoraTrainer, RunData)> {
+    if given.get::<f32>("scale").is_some() {
+        return Err(
+            "'--scale' applies to embedding models: .jsonl lines with 'query' and 'positive'"
+                .into(),
+        );
+    }
+    let files = ModelFiles::open(source, None).await.map_err(format_error)?;
+    let text = TextPipeline::open(source).await.map_err(format_error)?;
+    let defaults = LoraOptions::default();
+    let max_length = given.get("max-length").unwrap_or(defaults.max_length);
+    let data = file_data(&text, file, content, max_length).map_err(format_error)?;
+    let beta: Option<f32> = given.get("beta");
+    let defaults = match (&data, beta) {
+        (TrainData::Pairs(_), beta) => LoraOptions::for_pairs(beta),
+        (TrainData::Sequences(_), None) => defaults,
+        (TrainData::Sequences(_), Some(_)) => return Err(BETA_WITHOUT_PAIRS.into()),
+    };
+    let options = options(given, &defaults)?;
+    let data = RunData::split(data, evaluation_share(given));
+    let options = options.with_length_of(data.sequences());
+    let gpu = open_gpu().await.map_err(format_error)?;
+    let trainer = LoraTrainer::load(Rc::new(gpu), source, &files, name, options).await;
+    Ok((trainer.map_err(format_error)?, data))
+}
+
+/// Loads an embedding model and its data.
+async fn embedding_setup(
+    given: &CliArgs,
+    source: &Source,
+    name: &str,
+    (file, content): (&str, &str),
+) -> Result<EmbeddingSetup> {
+    if given.get::<f32>("beta").is_some() {
+        return Err(BETA_WITHOUT_PAIRS.into());
+    }
+    let options = options(given, &LoraOptions::for_embedding_pairs())?;
+    let data = EmbeddingData {
+        pairs: file_examples(file, content).map_err(format_error)?,
+        share: evaluation_share(given),
+        ..EmbeddingData::default()
+    };
+    let settings = (options, given.get("scale").unwrap_or(DEFAULT_SCALE));
+    let setup = EmbeddingSetup::open(source, name, &data, settings, false, open_gpu).await;
+    setup.map_err(format_error)
+}
+
+async fn open_gpu() -> jerboa::Result<Gpu> {
+    Gpu::open(&DeviceOptions::default()).await
+}
+
+fn evaluation_share(given: &CliArgs) -> f32 {
+    given.get("evaluation").unwrap_or(0.0_f32).clamp(0.0, 0.9)
+}
+
+pub async fn run(given: &CliArgs) -> Result<()> {
+    let resume = given.text("resume");
+    let resume = resume.map(|folder| read_adapter(Path::new(&folder)));
+    let resume = resume.transpose()?;
+    let (mut session, plan) = open(given, resume.as_ref()).await?;
     let as_json = given.is_set("json");
-    let memory = trainer.memory();
-    let [train, evaluation] = data.counts();
-    let is_pairs = matches!(data, RunData::Pairs { .. });
-    let what = if is_pairs { "pairs" } else { "sequences" };
-    let mut run = trainer.start_data(data).map_err(format_error)?;
     if !as_json {
-        let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
-        out::print_line(format_args!(
-            "{train} {what}, {evaluation} for evaluation; {} MB of frozen weights, {} MB of trained ones, {} MB of activations{}",
-            megabytes(memory.frozen),
-            megabytes(memory.trained),
-            megabytes(memory.activations),
-            if memory.checkpointing {
-                " with checkpointing"
-            } else {
-                ""
-            }
-        ));
+        print_plan(&plan);
     }
-    let before = run.evaluate(&mut trainer).await.map_err(format_error)?;
+    let before = session.evaluate().await.map_err(format_error)?;
     let started = Instant::now();
-    while let Some(done) = run.step(&mut trainer).await.map_err(format_error)? {
+    while let Some(done) = session.step().await.map_err(format_error)? {
         print_step(&done, started.elapsed().as_secs_f64(), as_json);
     }
-    let after = run.evaluate(&mut trainer).await.map_err(format_error)?;
+    let after = session.evaluate().await.map_err(format_error)?;
     if let (Some(before), Some(after)) = (before, after) {
         print_evaluation([before, after], as_json);
     }
-    let adapter = trainer.adapter().await.map_err(format_error)?;
+    let adapter = session.adapter().await.map_err(format_error)?;
     write_adapter(Path::new(&given.require::<String>("out")?), &adapter)
+}
+
+fn print_plan(plan: &TrainPlan) {
+    let TrainPlan {
+        items,
+        evaluation_items,
+        memory,
+        ..
+    } = plan;
+    let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
+    out::print_line(format_args!(
+        "{items} sequences or pairs, {evaluation_items} for evaluation; {} MB of frozen weights, {} MB of trained ones, {} MB of activations{}",
+        megabytes(memory.frozen),
+        megabytes(memory.trained),
+        megabytes(memory.activations),
+        if memory.checkpointing {
+            " with checkpointing"
+        } else {
+            ""
+        }
+    ));
 }
 
 fn print_step(done: &TrainProgress, seconds: f64, as_json: bool) {

@@ -5,7 +5,7 @@ use crate::open::{with_required_model, with_texts};
 use crate::options::{CliArgs, Result, flag, format_error, parsed, value};
 use crate::out;
 use clap::{Command, value_parser};
-use jerboa::hub::AbortFlag;
+use jerboa::hub::{AbortFlag, Progress};
 use jerboa::task::{EmbedRequest, Task, TaskModel};
 use serde_json::json;
 use std::rc::Rc;
@@ -24,6 +24,7 @@ pub fn embed_command(command: Command) -> Command {
                 value_parser!(usize),
                 "Truncate embeddings to N dimensions",
             ),
+            value("adapter", "FOLDER", "LoRA adapter to embed with"),
             flag("raw", "Do not normalize the embeddings"),
             flag("json", "Print the embeddings as JSON"),
         ])
@@ -44,7 +45,13 @@ pub async fn embed(given: &CliArgs) -> Result<()> {
         prompt: given.text("prompt"),
         normalize: given.is_set("raw").then_some(false),
         truncate_dim: given.get("dim"),
+        adapter: given.text("adapter"),
     };
+    if let Some(folder) = &request.adapter {
+        let source = given.source_of(folder, Progress::silent()).await?;
+        let load = model.load_adapter(folder, &source, false);
+        load.await.map_err(format_error)?;
+    }
     let start = Instant::now();
     let mut vectors = model
         .embed(&texts, &request, &AbortFlag::new(), |_, _| {})

@@ -1,6 +1,7 @@
 //! Encoder models: packs sequences into one batch and reads back one embedding (or one row a token)
 //! for each.
 
+use super::adapter::{AdapterBase, LoadedAdapter};
 use super::files::ModelFiles;
 use super::graph_runner::{GraphRunner, WeightFiles};
 use super::load::LoadTasks;
@@ -8,7 +9,7 @@ use super::load_times::{LoadTimes, Stopwatch};
 use super::model::MemoryUse;
 use super::options::{Precision, RunOptions};
 use super::planned_graph::{PlannedGraph, StepPlan};
-use super::program_key::ProgramKey;
+use super::program_key::{OverlayId, ProgramKey};
 use super::step::{
     Buffers, STATE_BYTES, Step, StepTimes, check_finite, rope_buffers, rows_bytes, state_words,
     unpad_rows,
@@ -19,8 +20,10 @@ use crate::gpu::{Backend, BufferUsage, Gpu, Readback};
 use crate::hub::Source;
 use crate::ir::{Dim, Graph, StepSizes};
 use crate::plan::{Slot, StepKind, WeightPlans};
+use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use serde_json::Value;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// Maximum bytes of activations, unless one sequence alone needs more.
@@ -81,7 +84,12 @@ pub struct EncoderModel {
     pub max_batch_sequences: usize,
     positions: PositionScheme,
     runner: GraphRunner,
+    /// The graph without fusions, which adapters extend.
+    plain: Graph,
+    options: RunOptions,
     step: Step,
+    /// The steps of the loaded adapters.
+    adapters: RefCell<SortedMap<OverlayId, Rc<Step>>>,
     vocab: usize,
     output: Dim,
 }
@@ -101,7 +109,10 @@ impl EncoderModel {
         options: RunOptions,
     ) -> Result<Self> {
         let mut whole = Stopwatch::start();
-        let EncoderGraph { graph, positions } = files.take_encoder_graph(head)?;
+        let EncoderGraph {
+            graph: plain,
+            positions,
+        } = files.take_encoder_graph(head)?;
         let ModelFiles {
             config,
             checkpoint,
@@ -109,7 +120,7 @@ impl EncoderModel {
             store,
             ..
         } = files;
-        let planned = PlannedGraph::stateless(&graph, &stored, gpu.caps(), &options)?;
+        let planned = PlannedGraph::stateless(&plain, &stored, gpu.caps(), &options)?;
         let usual = DEFAULT_MAX_SEQUENCE_LEN.min(arch::max_positions(&config));
         let longest = options
             .max_context
@@ -169,7 +180,10 @@ impl EncoderModel {
             max_batch_sequences: sequences,
             positions,
             runner,
+            plain,
+            options,
             step,
+            adapters: RefCell::default(),
             vocab,
             output,
         };
@@ -221,6 +235,44 @@ impl EncoderModel {
         }
     }
 
+    /// Loads an adapter: its weights, and the kernels of the step that uses it. Pass the result to
+    /// [`Self::submit_with`]. With `merge`, and for DoRA, the adapter has copies of the matrices that it
+    /// updates: no further dispatches, but more memory.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` for other kinds of adapters, for matrices that the model does not have,
+    /// and for a model with act-order; errors of the source or the device.
+    pub async fn load_adapter(&self, source: &Source, merge: bool) -> Result<OverlayId> {
+        let base = AdapterBase {
+            gpu: &self.gpu,
+            config: &self.config,
+            options: &self.options,
+            runner: &self.runner,
+            plain: &|| Ok(self.plain.clone()),
+            // A layer over BERT's first token, which embeddings do not use.
+            unused_module: Some("pooler"),
+        };
+        let LoadedAdapter {
+            overlay, planned, ..
+        } = base.load(source, merge).await?;
+        let [tokens, sequences] = [self.max_batch_tokens, self.max_batch_sequences];
+        let plan = plan_batch(&planned, self.gpu.caps(), tokens, sequences)?;
+        self.runner.compile(&self.gpu, &plan.plan).await?;
+        let key = ProgramKey::rows(tokens, true).with_overlay(Some(overlay));
+        self.runner.add_programs(&self.gpu, vec![(key, plan)])?;
+        let step = self.runner.step(&self.gpu, &Buffers::new(), key)?;
+        self.gpu.check().await?;
+        self.adapters.borrow_mut().insert(overlay, Rc::new(step));
+        Ok(overlay)
+    }
+
+    /// Frees an adapter; batches that it was submitted with still complete.
+    pub fn unload_adapter(&self, adapter: OverlayId) {
+        if self.adapters.borrow_mut().remove(&adapter).is_some() {
+            self.runner.remove_overlay(adapter);
+        }
+    }
+
     /// Submits sequences as one batch. Await the rows with [`PendingRows::wait`]; more batches can be
     /// submitted meanwhile.
     ///
@@ -228,6 +280,26 @@ impl EncoderModel {
     /// `SequenceTooLong` when a sequence or the batch is too long; `Request` for an empty batch, an
     /// empty sequence or an id outside the vocabulary.
     pub fn submit(&self, texts: &[&EncoderInput]) -> Result<PendingRows> {
+        self.submit_with(texts, None)
+    }
+
+    /// Submits sequences as [`Self::submit`] does, with an adapter.
+    ///
+    /// # Errors
+    /// As [`Self::submit`]; `Internal` for an adapter that is not loaded.
+    pub fn submit_with(
+        &self,
+        texts: &[&EncoderInput],
+        adapter: Option<OverlayId>,
+    ) -> Result<PendingRows> {
+        let own = match adapter {
+            None => None,
+            Some(id) => {
+                let step = self.adapters.borrow().get(&id).cloned();
+                Some(step.ok_or_else(|| Error::Internal(format!("{id:?} is not loaded")))?)
+            }
+        };
+        let step = own.as_deref().unwrap_or(&self.step);
         let tokens = self.check_batch(texts)?;
         let mut batch = PackedBatch::default();
         for text in texts {
@@ -254,13 +326,13 @@ impl EncoderModel {
         for dim in [Dim::TOKENS, Dim::Sequences] {
             write(Slot::Cursor(dim), &state_words(0, dim.eval(counts), 0, 0))?;
         }
-        let grids = self.step.grids_for(counts);
-        self.gpu.submit(&[self.step.with_grids(&grids)])?;
+        let grids = step.grids_for(counts);
+        self.gpu.submit(&[step.with_grids(&grids)])?;
         let rows = self.output.eval(counts);
         let cols = self.cols();
         let read = self
             .gpu
-            .start_read(&self.step.output, 0, rows_bytes(rows, cols))?;
+            .start_read(&step.output, 0, rows_bytes(rows, cols))?;
         Ok(PendingRows { read, cols })
     }
 

@@ -144,7 +144,7 @@ impl ModelFiles {
     ///
     /// # Errors
     /// Configurations that are not supported; a head that the model does not have.
-    pub(super) fn take_encoder_graph(&mut self, head: &EncoderHead) -> Result<EncoderGraph> {
+    pub fn take_encoder_graph(&mut self, head: &EncoderHead) -> Result<EncoderGraph> {
         let encoder = self.take_headless_encoder()?;
         let mut encoder = encoder.with_head(&self.config, head)?;
         let stored = self.weights.iter().map(|weight| weight.name.as_str());

@@ -180,7 +180,7 @@ impl GraphRunner {
         let before = gpu.resource_counts().bytes;
         let parent = key.shares_buffers_with().and_then(|key| self.program(key));
         let made = match parent {
-            Some(parent) => parent.sharing_buffers(gpu, key.label(), plan)?,
+            Some(parent) => parent.sharing_buffers(gpu, key.label(), plan, key.has_output())?,
             None => PlanBuffers::new(gpu, key.label(), plan, key.has_output())?,
         };
         let bytes = gpu.resource_counts().bytes - before;

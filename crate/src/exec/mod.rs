@@ -1,6 +1,7 @@
 //! Model execution: weights in buffers, plans as programs, chunked prefill, the decode loop, the KV
 //! cache. Works on token ids and logits, not on text.
 
+mod adapter;
 mod audio_encoder;
 mod batch;
 mod checkpoint;

@@ -4,7 +4,6 @@ mod adapter;
 mod cpu_check;
 mod fingerprint;
 mod load;
-mod merge;
 mod states;
 mod verify;
 

@@ -159,6 +159,11 @@ impl ProgramKey {
         }
     }
 
+    /// Whether it runs rows without a sequence, or of packed sequences.
+    fn is_rows(self) -> bool {
+        matches!(self.step, ProgramStep::Rows { .. })
+    }
+
     /// Whether it reads or writes the states of a sequence.
     pub fn uses_states(self) -> bool {
         matches!(
@@ -177,7 +182,9 @@ impl ProgramKey {
         match self.step {
             ProgramStep::Decode(ContextClass::Short) => Some(Self::DECODE),
             ProgramStep::Prefill(PromptClass::Medium) => Some(Self::PREFILL),
-            step if self.overlay.is_some() && !self.has_output() => Some(Self::of(step)),
+            step if self.overlay.is_some() && (!self.has_output() || self.is_rows()) => {
+                Some(Self::of(step))
+            }
             _ => None,
         }
     }

@@ -240,13 +240,13 @@ impl PlanBuffers {
         Self { weights, ..self }
     }
 
-    /// Prepares another plan that never runs concurrently; it shares these buffers where they are
-    /// large enough.
+    /// Prepares another plan that never runs concurrently, with an output if `output` is set; it
+    /// shares these buffers where they are large enough.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn sharing_buffers(&self, gpu: &Gpu, name: &str, plan: Plan) -> Result<Self> {
-        Self::with_shared_buffers(&self.own, gpu, name, plan, false)
+    pub fn sharing_buffers(&self, gpu: &Gpu, name: &str, plan: Plan, output: bool) -> Result<Self> {
+        Self::with_shared_buffers(&self.own, gpu, name, plan, output)
     }
 }
 

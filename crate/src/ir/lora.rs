@@ -23,11 +23,14 @@ pub struct LowRankUpdate {
 }
 
 impl LowRankUpdate {
-    /// Whether it updates the matrix of this checkpoint name. An adapter may name the model's outer
-    /// module, which some checkpoints leave out.
+    /// Whether it updates the matrix of this checkpoint name. An adapter may name an outer module that
+    /// the checkpoint leaves out, or leave out one that the checkpoint names.
     pub fn names(&self, matrix: &str) -> bool {
-        let outer = self.matrix.strip_suffix(matrix);
-        outer.is_some_and(|outer| outer.is_empty() || outer.ends_with('.'))
+        let is_inside = |long: &str, short: &str| {
+            let outer = long.strip_suffix(short);
+            outer.is_some_and(|outer| outer.is_empty() || outer.ends_with('.'))
+        };
+        is_inside(&self.matrix, matrix) || is_inside(matrix, &self.matrix)
     }
 }
 

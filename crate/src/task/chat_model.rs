@@ -1,6 +1,5 @@
 //! A text-generation model with its tokenizer, chat template and generation defaults.
 
-mod adapters;
 mod draft;
 mod generate;
 mod pool;
@@ -9,6 +8,7 @@ mod thought;
 pub use generate::{FinishReason, GenerationHooks, GenerationResult, TokenEvent};
 pub use pool::{ChatLease, ChatPool};
 
+use super::adapters::Adapters;
 use super::kind::Task;
 use super::language_model::{LoadedLanguageModel, Provenance, modalities, model_info};
 use super::request::{ContextOverflow, GenerateRequest};
@@ -27,7 +27,6 @@ use crate::hub::{AbortFlag, Phase, Source};
 use crate::sample::GenerationConfig;
 use crate::text::{ChatInput, EncodeOptions, Tokenizer, eos_token_ids};
 use crate::{Error, Result};
-use adapters::Adapters;
 use draft::{ChatDraft, LoadedDraft};
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -425,9 +424,8 @@ impl ChatModel {
     /// # Errors
     /// As [`Model::load_adapter`]; `Request` for a name that is taken.
     pub async fn load_adapter(&self, name: &str, source: &Source, merge: bool) -> Result<()> {
-        self.adapters
-            .load(self.session.model(), name, source, merge)
-            .await
+        let load = self.session.model().load_adapter(source, merge);
+        self.adapters.load(name, load).await
     }
 
     /// Creates a conversation on the same model that continues from this one.

@@ -1,20 +1,23 @@
 //! Embeddings of text and images: prompts, tokenization, batches in flight, truncation and
 //! normalization.
 
+use super::adapters::Adapters;
 use super::gguf::gguf_embedding_config;
 use super::kind::Task;
 use super::language_model::modalities;
 use super::request::EmbedRequest;
 use super::sentence_transformers::SentenceTransformersConfig;
 use super::serves_task::{LoadFuture, ServesTask, TaskFiles, TaskLoad};
+use super::task_files::open_task_files;
 use super::text_encoder::{EncoderText, TextEncoder, open_encoder};
 use super::text_pipeline::TextPipeline;
 use super::vision::VisionPipeline;
-use crate::arch::{self, EncoderHead};
-use crate::exec::{EncoderInput, EncoderModel, PendingRows, RunOptions};
+use crate::arch::{self, PositionScheme};
+use crate::exec::{EncoderInput, EncoderModel, ModelFiles, OverlayId, PendingRows, RunOptions};
 use crate::gpu::Gpu;
 use crate::hub::{AbortFlag, Source};
 use crate::ir::Pooling;
+use crate::text::Tokenizer;
 use crate::util::clock::now_ms;
 use crate::util::sort::sort_by;
 use crate::{Error, Result};
@@ -47,6 +50,7 @@ pub struct Embedder {
     pub config: SentenceTransformersConfig,
     /// Image and video input, set by [`Self::enable_vision`].
     pub vision: Option<Rc<VisionPipeline>>,
+    adapters: Adapters,
 }
 
 impl ServesTask for Embedder {
@@ -84,76 +88,188 @@ async fn load_embedder(request: TaskLoad<'_>) -> Result<Embedder> {
     let TaskLoad {
         gpu,
         source,
-        mut files,
+        files,
         name,
         options,
         ..
     } = request;
-    let sentence = match &mut files {
-        TaskFiles::Folder { sentence, .. } => sentence.take(),
-        TaskFiles::Container(_) => None,
-    };
-    let modules = sentence.iter().flat_map(|sentence| &sentence.dense);
-    let folders: Vec<&str> = modules.map(|dense| dense.path.as_str()).collect();
-    let mut files = open_encoder(source, files, &folders).await?;
-    let mut warnings = Vec::new();
-    let sentence = match &files.gguf {
-        Some(_) => Some(gguf_embedding_config(&files, &mut warnings)?),
-        None => sentence,
-    };
-    let shared = arch::joint_embedding(&files.config);
-    let mut sentence = sentence.unwrap_or_else(|| {
-        if shared.is_some() {
-            return SentenceTransformersConfig {
-                normalize: true,
-                ..SentenceTransformersConfig::with_pooling(Pooling::Last)
-            };
-        }
-        let decoder = !arch::is_encoder(&files.config);
-        warnings.push(
-            "modules.json is missing: embeddings use the default pooling of sentence-transformers."
-                .to_string(),
-        );
-        SentenceTransformersConfig::with_pooling(if decoder {
-            Pooling::Last
-        } else {
-            Pooling::Mean
-        })
-    });
-    let head = EncoderHead::Vector {
-        pooling: sentence.pooling,
-        dense: sentence.dense.clone(),
-    };
-    let positions = files.headless_encoder()?.positions();
-    let read = EncoderText::read(source, &files).await?;
-    warnings.extend(read.warnings);
-    if shared.is_some() {
-        sentence.max_length = Some(positions.max_tokens);
-    }
-    let padding = read.sources.pad_token();
-    let longest = sentence.max_length.or(read.max_length);
-    let text = read.sources.build()?;
-    if shared.is_some_and(|s| s.padded) {
-        let named = padding.and_then(|token| text.tokenizer().ok()?.token_to_id(&token));
-        let own = files
-            .config
-            .get("text_config")
-            .and_then(|c| c.get("pad_token_id"))
-            .and_then(Value::as_u64);
-        let token = named.unwrap_or(own.unwrap_or(1) as u32);
-        sentence = SentenceTransformersConfig {
-            lower_case: true,
-            padding: Some((token, positions.max_tokens)),
-            ..sentence
-        };
-    }
+    let EmbedderFiles {
+        files,
+        config,
+        text,
+        max_length,
+        warnings,
+        ..
+    } = EmbedderFiles::read(source, files).await?;
+    let head = config.head();
     let from = (source, name);
-    let encoder = TextEncoder::load(gpu, from, files, &head, (text, longest), warnings, options);
+    let text = (text, max_length);
+    let encoder = TextEncoder::load(gpu, from, files, &head, text, warnings, options);
     Ok(Embedder {
         encoder: encoder.await?,
-        config: sentence,
+        config,
         vision: None,
+        adapters: Adapters::default(),
     })
+}
+
+/// The opened files of an embedding model: all that turns text into its input, and its graph.
+pub struct EmbedderFiles {
+    /// Configuration and weights.
+    pub files: ModelFiles,
+    /// Settings of sentence-transformers, or their defaults.
+    pub config: SentenceTransformersConfig,
+    /// Tokenizer.
+    pub text: TextPipeline,
+    /// Maximum input length in tokens, if the files name one.
+    pub max_length: Option<usize>,
+    /// Position ids of the input, and the limit of its length.
+    pub positions: PositionScheme,
+    /// Warnings of the files.
+    pub warnings: Vec<String>,
+}
+
+impl EmbedderFiles {
+    /// Opens a model's files to embed. With `is_forced`, a model whose files imply another task is
+    /// opened too, if it can embed.
+    ///
+    /// # Errors
+    /// `Request` for a model of another task; errors of the files or the source.
+    pub async fn open(source: &Source, name: &str, is_forced: bool) -> Result<Self> {
+        let wanted = is_forced.then_some(Task::Embed);
+        let (files, task) = open_task_files(source, name, wanted, false).await?;
+        if task != Task::Embed {
+            return Err(Task::Embed.misused(name, task));
+        }
+        Self::read(source, files).await
+    }
+
+    async fn read(source: &Source, mut files: TaskFiles) -> Result<Self> {
+        let sentence = match &mut files {
+            TaskFiles::Folder { sentence, .. } => sentence.take(),
+            TaskFiles::Container(_) => None,
+        };
+        let modules = sentence.iter().flat_map(|sentence| &sentence.dense);
+        let folders: Vec<&str> = modules.map(|dense| dense.path.as_str()).collect();
+        let mut files = open_encoder(source, files, &folders).await?;
+        let mut warnings = Vec::new();
+        let sentence = match &files.gguf {
+            Some(_) => Some(gguf_embedding_config(&files, &mut warnings)?),
+            None => sentence,
+        };
+        let shared = arch::joint_embedding(&files.config);
+        let mut sentence = sentence.unwrap_or_else(|| {
+            if shared.is_some() {
+                return SentenceTransformersConfig {
+                    normalize: true,
+                    ..SentenceTransformersConfig::with_pooling(Pooling::Last)
+                };
+            }
+            let decoder = !arch::is_encoder(&files.config);
+            warnings.push(
+                "modules.json is missing: embeddings use the default pooling of sentence-transformers."
+                    .to_string(),
+            );
+            SentenceTransformersConfig::with_pooling(if decoder {
+                Pooling::Last
+            } else {
+                Pooling::Mean
+            })
+        });
+        let positions = files.headless_encoder()?.positions();
+        let read = EncoderText::read(source, &files).await?;
+        warnings.extend(read.warnings);
+        if shared.is_some() {
+            sentence.max_length = Some(positions.max_tokens);
+        }
+        let padding = read.sources.pad_token();
+        let max_length = sentence.max_length.or(read.max_length);
+        let text = read.sources.build()?;
+        if shared.is_some_and(|s| s.padded) {
+            let named = padding.and_then(|token| text.tokenizer().ok()?.token_to_id(&token));
+            let own = files
+                .config
+                .get("text_config")
+                .and_then(|c| c.get("pad_token_id"))
+                .and_then(Value::as_u64);
+            let token = named.unwrap_or(own.unwrap_or(1) as u32);
+            sentence = SentenceTransformersConfig {
+                lower_case: true,
+                padding: Some((token, positions.max_tokens)),
+                ..sentence
+            };
+        }
+        Ok(Self {
+            files,
+            config: sentence,
+            text,
+            max_length,
+            positions,
+            warnings,
+        })
+    }
+}
+
+/// Turns text into the input of an embedding model: prompt, special tokens, length and padding.
+pub struct EmbedEncoder<'a> {
+    config: &'a SentenceTransformersConfig,
+    tokenizer: &'a Tokenizer,
+    prompt: &'a str,
+    /// Maximum tokens of an input.
+    max_length: usize,
+    /// Tokens of the prompt that pooling skips.
+    skip: usize,
+}
+
+impl<'a> EmbedEncoder<'a> {
+    /// Creates it for inputs with one prompt and at most `max_length` tokens.
+    ///
+    /// # Errors
+    /// Errors of the tokenizer.
+    pub fn new(
+        config: &'a SentenceTransformersConfig,
+        tokenizer: &'a Tokenizer,
+        prompt: &'a str,
+        max_length: usize,
+    ) -> Result<Self> {
+        let skip = match config.include_prompt || prompt.is_empty() {
+            true => 0,
+            false => tokenizer.prefix_len() + tokenizer.encode_trusted(prompt, false)?.len(),
+        };
+        Ok(Self {
+            config,
+            tokenizer,
+            prompt,
+            max_length,
+            skip,
+        })
+    }
+
+    /// The input for a text.
+    ///
+    /// # Errors
+    /// Errors of the tokenizer.
+    pub fn encode(&self, text: &str) -> Result<EncoderInput> {
+        let whole = format!("{}{text}", self.prompt);
+        let whole = if self.config.lower_case {
+            whole.to_lowercase()
+        } else {
+            whole
+        };
+        let ids = self.tokenizer.encode_text(&whole, self.max_length)?;
+        Ok(self.padded(ids, self.skip))
+    }
+
+    fn padded(&self, mut ids: Vec<u32>, skip: usize) -> EncoderInput {
+        if let Some((token, count)) = self.config.padding {
+            ids.resize(count, token);
+        }
+        EncoderInput {
+            ids,
+            types: Vec::new(),
+            skip,
+        }
+    }
 }
 
 impl Embedder {
@@ -189,52 +305,61 @@ impl Embedder {
         let prompt = self
             .config
             .prompt(request.task.as_deref(), request.prompt.as_deref())?;
+        let adapter = self
+            .adapters
+            .find(request.adapter.as_deref().unwrap_or(""))?;
         let tokenizer = self.encoder.text.tokenizer()?;
         let longest = self.encoder.model.max_sequence_len;
-        let skip = match self.config.include_prompt || prompt.is_empty() {
-            true => 0,
-            false => tokenizer.prefix_len() + tokenizer.encode_trusted(prompt, false)?.len(),
-        };
+        let encoder = EmbedEncoder::new(&self.config, tokenizer, prompt, longest)?;
         let vocabulary = self.encoder.model.vocab();
-        let tokens = |input: &EmbedInput| {
-            let (mut ids, skip) = match input {
-                EmbedInput::Text(text) => {
-                    let whole = format!("{prompt}{text}");
-                    let whole = if self.config.lower_case {
-                        whole.to_lowercase()
-                    } else {
-                        whole
-                    };
-                    (tokenizer.encode_text(&whole, longest)?, skip)
+        let tokens = |input: &EmbedInput| match input {
+            EmbedInput::Text(text) => encoder.encode(text),
+            EmbedInput::Ids(ids) => {
+                if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
+                    let reason = format!(
+                        "token id {id} is not below the vocabulary size {vocabulary}. Use this model's tokenizer."
+                    );
+                    return Err(Error::Request {
+                        parameter: "input".into(),
+                        reason,
+                    });
                 }
-                EmbedInput::Ids(ids) => {
-                    if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
-                        let reason = format!(
-                            "token id {id} is not below the vocabulary size {vocabulary}. Use this model's tokenizer."
-                        );
-                        return Err(Error::Request {
-                            parameter: "input".into(),
-                            reason,
-                        });
-                    }
-                    (ids[..ids.len().min(longest)].to_vec(), 0)
-                }
-            };
-            if let Some((token, count)) = self.config.padding {
-                ids.resize(count, token);
+                Ok(encoder.padded(ids[..ids.len().min(longest)].to_vec(), 0))
             }
-            Ok(EncoderInput {
-                ids,
-                types: Vec::new(),
-                skip,
-            })
         };
         let normalize = request.normalize.unwrap_or(self.config.normalize);
-        let rows = run_batches(&self.encoder.model, inputs, tokens, abort, progress).await?;
+        let rows = run_batches(
+            (&self.encoder.model, adapter),
+            inputs,
+            tokens,
+            abort,
+            progress,
+        )
+        .await?;
         Ok(rows
             .into_iter()
             .map(|row| truncate_and_normalize(row, cols, dims, normalize))
             .collect())
+    }
+
+    /// Loads a LoRA or DoRA adapter of peft under a name; requests choose it by `adapter`.
+    ///
+    /// # Errors
+    /// As [`EncoderModel::load_adapter`]; `Request` for a name that is empty or taken.
+    pub async fn load_adapter(&self, name: &str, source: &Source, merge: bool) -> Result<()> {
+        let load = self.encoder.model.load_adapter(source, merge);
+        self.adapters.load(name, load).await
+    }
+
+    /// Frees an adapter; requests that name it are refused from now on.
+    ///
+    /// # Errors
+    /// `Request` for an unknown name.
+    pub fn unload_adapter(&self, name: &str) -> Result<()> {
+        self.encoder
+            .model
+            .unload_adapter(self.adapters.remove(name)?);
+        Ok(())
     }
 
     /// Returns the number of dimensions that a request asks for.
@@ -279,6 +404,17 @@ impl Embedder {
     /// `Request` for models without image input and for unknown image ids.
     pub async fn image_embedding(&self, image_id: u32, request: &EmbedRequest) -> Result<Vec<f32>> {
         let dims = self.requested_dims(request)?;
+        if request
+            .adapter
+            .as_ref()
+            .is_some_and(|name| !name.is_empty())
+        {
+            return Err(Error::Request {
+                parameter: "adapter".into(),
+                reason: "adapters change the embeddings of texts only. Leave it out for images."
+                    .into(),
+            });
+        }
         let sight = self.vision.as_ref().ok_or_else(|| Error::Request {
             parameter: "input".into(),
             reason:
@@ -321,13 +457,13 @@ fn truncate_and_normalize(
 /// Runs inputs in packed batches and tokenizes one batch while earlier ones run. Returns one row
 /// per input, in input order; the row of an input without tokens is empty.
 pub(super) async fn run_batches<T>(
-    encoder: &EncoderModel,
+    (encoder, adapter): (&EncoderModel, Option<OverlayId>),
     texts: &[T],
     tokens: impl Fn(&T) -> Result<EncoderInput>,
     abort: &AbortFlag,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Vec<Vec<f32>>> {
-    let mut queue = BatchQueue::new(encoder, texts.len());
+    let mut queue = BatchQueue::new(encoder, adapter, texts.len());
     let mut made: Vec<(usize, EncoderInput)> = Vec::new();
     let mut total = 0;
     for (index, text) in texts.iter().enumerate() {
@@ -365,6 +501,7 @@ pub(super) async fn run_batches<T>(
 /// Batches in flight and the rows read back so far.
 struct BatchQueue<'a> {
     encoder: &'a EncoderModel,
+    adapter: Option<OverlayId>,
     in_flight: VecDeque<(Vec<usize>, PendingRows)>,
     rows: Vec<Vec<f32>>,
     done: usize,
@@ -374,10 +511,11 @@ struct BatchQueue<'a> {
 }
 
 impl<'a> BatchQueue<'a> {
-    fn new(encoder: &'a EncoderModel, count: usize) -> Self {
+    fn new(encoder: &'a EncoderModel, adapter: Option<OverlayId>, count: usize) -> Self {
         let budget = FIRST_BATCH_TOKENS.min(encoder.max_batch_tokens);
         Self {
             encoder,
+            adapter,
             in_flight: VecDeque::new(),
             rows: vec![Vec::new(); count],
             done: 0,
@@ -409,7 +547,7 @@ impl<'a> BatchQueue<'a> {
             return Ok(());
         }
         let texts: Vec<&EncoderInput> = some.iter().map(|(_, t)| t).collect();
-        let outputs = self.encoder.submit(&texts)?;
+        let outputs = self.encoder.submit_with(&texts, self.adapter)?;
         self.in_flight
             .push_back((some.iter().map(|(index, _)| *index).collect(), outputs));
         Ok(())

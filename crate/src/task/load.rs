@@ -2,20 +2,18 @@
 
 use super::chat_model::ChatModel;
 use super::embed::Embedder;
-use super::gguf::can_generate;
-use super::kind::{Task, TaskHints, refuse};
+use super::kind::Task;
 use super::rerank::Reranker;
-use super::sentence_transformers::SentenceTransformersConfig;
-use super::serves_task::{LoadFuture, ServesTask, TaskFiles, TaskLoad};
+use super::serves_task::{LoadFuture, ServesTask, TaskLoad};
 use super::speak::SpeechSynthesizer;
+use super::task_files::open_task_files;
 use super::text_pipeline::TextPipeline;
 use super::transcribe::Transcriber;
 use super::vision::VisionPipeline;
 use crate::device::memory::{MeasuredMemory, RECORD_NAME, read_measured, with_measured};
-use crate::exec::{ModelFiles, RunOptions};
-use crate::format::gguf::Gguf;
+use crate::exec::RunOptions;
 use crate::gpu::{Backend, Caps, Gpu};
-use crate::hub::{Phase, Source};
+use crate::hub::Source;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use futures_util::future::join;
@@ -145,48 +143,7 @@ impl TaskModel {
         task: Option<Task>,
         options: RunOptions,
     ) -> Result<Self> {
-        source.progress().phase(Phase::Config);
-        // A GGUF file that the caller names holds its own configuration.
-        let config = if source.gguf().is_some() {
-            None
-        } else {
-            ModelFiles::config(source).await?
-        };
-        let files = match config {
-            None => TaskFiles::Container(Box::new(open_container(source).await?)),
-            Some(config) => TaskFiles::Folder {
-                config: Box::new(config),
-                sentence: match task {
-                    Some(Task::Generate) => None,
-                    _ => SentenceTransformersConfig::read(source).await?,
-                },
-            },
-        };
-        let hints = match &files {
-            TaskFiles::Folder { config, sentence } => TaskHints {
-                pools: sentence.is_some(),
-                has_codec: codec.is_some(),
-                name,
-                ..TaskHints::of_config(config)
-            },
-            TaskFiles::Container(files) => TaskHints {
-                gguf_pooling: files.gguf.as_ref().and_then(Gguf::pooling_type),
-                name,
-                ..TaskHints::of_config(&files.config)
-            },
-        };
-        let implied = Task::implied_by(&hints);
-        let task = task.unwrap_or(implied);
-        match &files {
-            TaskFiles::Folder { config, .. } => task.check(config, name)?,
-            TaskFiles::Container(files) => {
-                task.check_container(files.config.container())?;
-                if task == Task::Generate && implied == Task::Embed && !can_generate(files) {
-                    let reason = "'generate' is not possible: the attention of this model is bidirectional. Use 'embed'.";
-                    return Err(refuse(reason.into()));
-                }
-            }
-        }
+        let (files, task) = open_task_files(source, name, task, codec.is_some()).await?;
         let request = TaskLoad {
             gpu,
             source,
@@ -247,9 +204,4 @@ async fn with_memory_record<T>(
         source.persist(RECORD_NAME, record).await;
     }
     loaded
-}
-
-#[inline(never)]
-fn open_container(source: &Source) -> LoadFuture<'_, ModelFiles> {
-    Box::pin(ModelFiles::open(source, None))
 }

@@ -1,6 +1,7 @@
 //! Tasks of loaded models: text generation, embedding, reranking, transcription and speech
 //! synthesis. Works on text, audio samples and token ids; `exec` runs the graphs.
 
+mod adapters;
 mod chat_model;
 mod embed;
 mod gguf;
@@ -13,6 +14,7 @@ mod rerank;
 mod sentence_transformers;
 mod serves_task;
 mod speak;
+mod task_files;
 mod text_encoder;
 mod text_pipeline;
 mod text_stream;
@@ -23,7 +25,7 @@ mod vision;
 pub use chat_model::{
     ChatLease, ChatModel, ChatPool, FinishReason, GenerationHooks, GenerationResult, TokenEvent,
 };
-pub use embed::{EmbedInput, Embedder};
+pub use embed::{EmbedEncoder, EmbedInput, Embedder, EmbedderFiles};
 pub use kind::{Task, TaskHints, TaskSpec};
 pub use language_model::Provenance;
 pub use load::TaskModel;
@@ -38,6 +40,7 @@ pub use rerank::{PromptStyle, Reranker};
 pub use sentence_transformers::SentenceTransformersConfig;
 pub use serves_task::{LoadFuture, ServesTask, TaskFiles, TaskLoad};
 pub use speak::{AudioCodec, SPEAK_OPTIONS, SpeakRequest, SpeechSynthesizer, SynthesisResult};
+pub use task_files::task_of;
 pub use text_encoder::TextEncoder;
 #[cfg(all(target_arch = "wasm32", feature = "engine-api"))]
 pub(crate) use text_pipeline::TEXT_FILES;

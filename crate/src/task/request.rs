@@ -201,6 +201,10 @@ request_options! {
         truncate_dim: Option<usize> = None => RequestOption::count(1.0)
             .default("all")
             .of(&[Api::Embed]);
+        /// Name of an adapter that was loaded next to the model; empty for none.
+        adapter: Option<String> = None => RequestOption::text()
+            .default("none")
+            .of(&[Api::Embed]);
     }
 }
 

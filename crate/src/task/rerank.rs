@@ -171,7 +171,14 @@ impl Reranker {
                 longest,
             ),
         };
-        let rows = run_batches(&self.encoder.model, documents, tokens, abort, |_, _| {}).await?;
+        let rows = run_batches(
+            (&self.encoder.model, None),
+            documents,
+            tokens,
+            abort,
+            |_, _| {},
+        )
+        .await?;
         let score = |row: &Vec<f32>| row.first().copied().unwrap_or(f32::NEG_INFINITY);
         let sigmoid = |x: f32| {
             if self.sigmoid {

@@ -1,7 +1,7 @@
 //! Settings of sentence-transformers: pooling, dense layers, normalization, prompts and lengths, in
 //! old and new file formats.
 
-use crate::arch::DenseLayer;
+use crate::arch::{DenseLayer, EncoderHead};
 use crate::hub::Source;
 use crate::ir::{Activation, Pooling};
 use crate::util::map::SortedMap;
@@ -141,6 +141,14 @@ impl SentenceTransformersConfig {
                 .map(str::to_string);
         }
         Ok(Some(config))
+    }
+
+    /// The head that pools tokens and applies the dense layers.
+    pub fn head(&self) -> EncoderHead {
+        EncoderHead::Vector {
+            pooling: self.pooling,
+            dense: self.dense.clone(),
+        }
     }
 
     fn read_pooling(&mut self, settings: &Value) -> Result<()> {

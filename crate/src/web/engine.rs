@@ -19,7 +19,7 @@ use crate::exec::{MAX_SEQUENCES, MeasureOptions, ModelFiles};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use crate::task::{
-    ChatLease, ChatPool, GenerateRequest, TEXT_FILES, Task, TaskModel, TextPipeline,
+    ChatLease, ChatPool, Embedder, GenerateRequest, TEXT_FILES, Task, TaskModel, TextPipeline,
     VisionPipeline, parse_submit_group,
 };
 use crate::{Error, Result};
@@ -300,6 +300,16 @@ fn cached_promise(sources: [Option<Rc<Source>>; 2]) -> Promise {
 struct ModelGuard {
     model: Option<TaskModel>,
     slot: Rc<RefCell<Option<TaskModel>>>,
+}
+
+impl ModelGuard {
+    /// The model, if it embeds.
+    fn embedder(&self) -> Result<&Embedder> {
+        match &self.model {
+            Some(TaskModel::Embed(model)) => Ok(model),
+            _ => Err(wrong_task()),
+        }
+    }
 }
 
 impl Drop for ModelGuard {

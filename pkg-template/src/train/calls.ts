@@ -2,20 +2,28 @@
 
 import type { EngineLoadOptions, LoadProgress } from "../contract.js";
 
-/** A pair whose messages are as the chat template takes them. */
+/** A preference pair whose messages are as the chat template takes them. */
 export interface TrainPreference {
   prompt?: string | unknown[];
   chosen: string | unknown[];
   rejected: string | unknown[];
 }
 
-/** A text, a conversation as the chat template takes it, or a pair. */
+/** A text, a conversation as the chat template takes it, or a preference pair. */
 export type TrainText = string | unknown[] | TrainPreference;
 
 /** Settings of direct preference optimization (arXiv 2305.18290). */
 export interface DpoSettings {
   /** How strongly the adapter may differ from the model: less for larger numbers. Default: `0.1`. */
   beta?: number;
+}
+
+/** An example for embedding models: the query shall find the positive, and none of the negatives. */
+export interface TrainPair {
+  query: string;
+  positive: string;
+  /** Texts that are similar to the positive. The texts of the step's other examples are negatives anyway. */
+  negatives?: readonly string[];
 }
 
 /** Settings of a run. */
@@ -28,9 +36,9 @@ export interface TrainSettings {
   targets?: string[];
   /** Passes over the data. Default: `1`. */
   epochs?: number;
-  /** Sequences or pairs per step. Default: `8`. */
+  /** Sequences or pairs per step. More pairs of an embedding model are more negatives for each query. Default: `8`, for embedding models `32`. */
   batchSize?: number;
-  /** Highest learning rate. Default: `0.0002`, for pairs `0.00005`. */
+  /** Highest learning rate. Default: `0.0002`, for preference pairs `0.00005`. */
   learningRate?: number;
   /** How the learning rate goes on after the warm-up. Default: `linear`, down to 0. */
   schedule?: "constant" | "linear" | "cosine";
@@ -45,11 +53,13 @@ export interface TrainSettings {
   /**
    * Stores few activations and computes the others again in the backward pass: less memory, the same losses and weights,
    * and steps that take about a third longer. `auto`: if micro-batches would become small, or the run would not fit.
-   * Default: `auto`.
+   * Default: `auto`. Not for embedding models.
    */
   checkpointing?: "auto" | boolean;
-  /** Settings of a run over pairs. */
+  /** Settings of a run over preference pairs. */
   dpo?: DpoSettings;
+  /** Multiplies the cosine similarities of an embedding model: 1 / temperature. Default: `20`. */
+  scale?: number;
 }
 
 /** Settings of a run, as the module reads them. */
@@ -64,7 +74,7 @@ export interface TrainRequest extends TrainSettings {
 export interface TrainPlan {
   /** Steps of all epochs. */
   steps: number;
-  /** Sequences to train on; a long text has several. Of pairs, their number. */
+  /** Sequences or pairs to train on. A long text has several. */
   sequences: number;
   /** Sequences or pairs that only measure the loss. */
   evaluationSequences: number;
@@ -113,16 +123,16 @@ export interface TrainProgress {
   steps: number;
   /** Epoch, from 0. */
   epoch: number;
-  /** Mean loss of the step's tokens, or of its pairs; not set at step 0. */
+  /** Mean loss of the step's tokens or pairs; not set at step 0. */
   loss?: number;
   /** Mean loss of what is not trained on; set in steps with an evaluation. */
   evaluationLoss?: number;
   /**
-   * In a run over pairs: the mean reward of the chosen answers less that of the rejected ones. A reward is `beta` times
+   * In a run over preference pairs: the mean reward of the chosen answers less that of the rejected ones. A reward is `beta` times
    * the answer's log-probability with the adapter less that without it.
    */
   rewardMargin?: number;
-  /** In a run over pairs: the fraction whose chosen answer has the larger reward. */
+  /** In a run over preference pairs: the fraction whose chosen answer has the larger reward. */
   rewardAccuracy?: number;
   /** `rewardMargin` of what is not trained on; set in steps with an evaluation. */
   evaluationRewardMargin?: number;
@@ -136,11 +146,14 @@ export interface TrainProgress {
   tokensPerSecond: number;
 }
 
+/** Data of one kind. */
+export type TrainItems = TrainText[] | TrainPair[];
+
 /** Arguments of a run. */
 export interface TrainArguments {
   load: EngineLoadOptions;
-  data: TrainText[];
-  evaluation: TrainText[];
+  data: TrainItems;
+  evaluation: TrainItems;
   /** Steps between evaluations; by default a tenth of the run. */
   evaluationSteps?: number;
   request: TrainRequest;

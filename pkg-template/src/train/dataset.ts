@@ -3,7 +3,7 @@
 import { describe, isList } from "../check.js";
 import { invalidRequest } from "../errors.js";
 import { engineMessages, type ChatMessage } from "../messages.js";
-import type { TrainPreference, TrainText } from "./calls.js";
+import type { TrainItems, TrainPair, TrainPreference, TrainText } from "./calls.js";
 
 /**
  * Two answers to a prompt, in the formats of TRL. Strings follow the prompt's text. Messages follow its messages and are
@@ -21,36 +21,56 @@ export interface PreferencePair {
 }
 
 /**
- * A text, texts, or conversations; or pairs, which train by direct preference optimization. Texts are cut into sequences
- * of `maxLength` tokens. Of a conversation, rendered by the model's chat template, only the assistant's messages count in
- * the loss.
+ * For text models: a text, texts, or conversations; or pairs, which train by direct preference optimization. Texts are cut
+ * into sequences of `maxLength` tokens. Of a conversation, rendered by the model's chat template, only the assistant's
+ * messages count in the loss. For embedding models: pairs of a query and a positive.
  */
-export type TrainData = string | readonly (string | readonly ChatMessage[])[] | readonly PreferencePair[];
+export type TrainData = string | readonly (string | readonly ChatMessage[])[] | readonly PreferencePair[] | readonly TrainPair[];
+
+/** Which loss data trains by. */
+export type TrainDataKind = "text" | "preference" | "embedding";
+
+const KINDS: Record<TrainDataKind, string> = {
+  text: "texts and conversations",
+  preference: "pairs with 'chosen' and 'rejected'",
+  embedding: "pairs with 'query' and 'positive'",
+};
+
+const FIELDS = ["query", "positive", "negatives"];
 
 /** The module's form of data; `name` names the argument in messages. */
-export function trainTexts(name: string, data: TrainData): TrainText[] {
-  if (typeof data === "string") return [filled(name, data)];
+export function trainItems(name: string, data: TrainData): TrainItems {
+  if (typeof data === "string") return [filled(`trainLora: ${name}`, data)];
   if (!isList(data) || data.length === 0) throw invalidRequest(`trainLora: ${name} must be a string, an array of strings, an array of arrays of messages, or an array of pairs, not ${describe(data)}.`);
-  const items = Array.from(data as readonly unknown[], (item, i) => {
-    if (typeof item === "string") return filled(`${name}[${i}]`, item);
-    const at = `trainLora: ${name}[${i}]`;
-    if (isPair(item)) return pairOf(at, item);
-    if (!Array.isArray(item)) throw invalidRequest(`${at} must be a string, an array of messages, or a pair with 'chosen' and 'rejected', not ${describe(item)}.`);
-    if (!item.some((message) => (message as ChatMessage | null)?.role === "assistant")) throw invalidRequest(`${at} has no message with role 'assistant'. Add the answer to learn.`);
-    return engineMessages(at, item as ChatMessage[]);
-  });
-  const other = items.findIndex((item) => isPair(item) !== isPair(items[0]));
-  if (other >= 0) throw invalidRequest(`trainLora: ${name} mixes pairs and other items (${name}[${other}]). Train on them one after the other.`);
-  return items;
+  const items = Array.from(data as readonly unknown[]);
+  const kind = kindOf(items[0]);
+  const at = (i: number): string => `trainLora: ${name}[${i}]`;
+  if (kind === "embedding") return items.map((item, i) => trainPair(at(i), item));
+  if (kind === "preference") return items.map((item, i) => preferencePair(at(i), item));
+  return items.map((item, i) => trainText(at(i), item));
 }
 
-/** Whether data trains by preference. */
-export const hasPairs = (data: readonly TrainText[]): boolean => isPair(data[0]);
+/** The kind of items that {@link trainItems} returned. */
+export const kindOfItems = (items: TrainItems): TrainDataKind => kindOf(items[0]);
 
-/** An object with an answer of a pair, or with both. */
-const isPair = (item: unknown): item is Partial<PreferencePair> => typeof item === "object" && item !== null && !Array.isArray(item) && ("chosen" in item || "rejected" in item);
+/** What items of a kind are called in messages. */
+export const describeKind = (kind: TrainDataKind): string => KINDS[kind];
 
-function pairOf(at: string, pair: Partial<PreferencePair>): TrainPreference {
+function kindOf(item: unknown): TrainDataKind {
+  if (typeof item !== "object" || item === null || Array.isArray(item)) return "text";
+  if ("chosen" in item || "rejected" in item) return "preference";
+  return "query" in item || "positive" in item ? "embedding" : "text";
+}
+
+/** The error of an item of another kind than those before it. */
+function mixed(at: string, kind: TrainDataKind, item: unknown): Error {
+  const found = typeof item === "object" && item !== null && !Array.isArray(item) && kindOf(item) === "text" ? "an object of another form" : KINDS[kindOf(item)];
+  return invalidRequest(`${at}: ${KINDS[kind]} cannot be mixed with ${found}. Train on them one after the other.`);
+}
+
+function preferencePair(at: string, item: unknown): TrainPreference {
+  if (kindOf(item) !== "preference") throw mixed(at, "preference", item);
+  const pair = item as Partial<PreferencePair>;
   for (const key of ["chosen", "rejected"] as const) {
     const answer: unknown = pair[key];
     if (answer === undefined || answer === null) throw invalidRequest(`${at} has no '${key}'. Give 'prompt', 'chosen' and 'rejected'.`);
@@ -67,7 +87,30 @@ function pairOf(at: string, pair: Partial<PreferencePair>): TrainPreference {
   return { ...(prompt === undefined || prompt === null ? {} : { prompt: part("prompt", prompt) }), chosen, rejected };
 }
 
-function filled(name: string, text: string): string {
-  if (!text.trim()) throw invalidRequest(`trainLora: ${name} is empty. Add text to learn.`);
+function trainText(at: string, item: unknown): TrainText {
+  if (typeof item === "string") return filled(at, item);
+  if (kindOf(item) !== "text") throw mixed(at, "text", item);
+  if (!Array.isArray(item)) throw invalidRequest(`${at} must be a string, an array of messages, a pair with 'chosen' and 'rejected', or one with 'query' and 'positive', not ${describe(item)}.`);
+  if (!item.some((message) => (message as ChatMessage | null)?.role === "assistant")) throw invalidRequest(`${at} has no message with role 'assistant'. Add the answer to learn.`);
+  return engineMessages(at, item as ChatMessage[]);
+}
+
+function trainPair(at: string, item: unknown): TrainPair {
+  if (kindOf(item) !== "embedding") throw mixed(at, "embedding", item);
+  const pair = item as Partial<TrainPair>;
+  const unknown = Object.keys(pair).find((field) => !FIELDS.includes(field));
+  if (unknown !== undefined) throw invalidRequest(`${at} has the unknown field '${unknown}'. Use 'query', 'positive' and 'negatives'.`);
+  const { query, positive, negatives = [] } = pair;
+  if (!isList(negatives)) throw invalidRequest(`${at}.negatives must be an array of strings, not ${describe(negatives)}.`);
+  return { query: text(`${at}.query`, query), positive: text(`${at}.positive`, positive), negatives: Array.from(negatives, (negative, i) => text(`${at}.negatives[${i}]`, negative)) };
+}
+
+function text(at: string, value: unknown): string {
+  if (typeof value !== "string") throw invalidRequest(`${at} must be a string, not ${describe(value)}.`);
+  return filled(at, value);
+}
+
+function filled(at: string, text: string): string {
+  if (!text.trim()) throw invalidRequest(`${at} is empty. Add text to learn.`);
   return text;
 }

@@ -12,8 +12,8 @@ import { sourceOf } from "../model-source.js";
 import { ABORT_TIMEOUT_MS, isolated, untilAborted } from "../waits.js";
 import { absoluteUrl, startWorker, workerStarted } from "../worker-start.js";
 import { adapterOf, bytesOf, type AdapterFiles, type TrainedAdapter } from "./adapter.js";
-import type { TrainArguments, TrainEvent, TrainPlan, TrainProgress, TrainRequest, TrainResult, TrainSettings } from "./calls.js";
-import { hasPairs, trainTexts, type TrainData } from "./dataset.js";
+import type { TrainArguments, TrainEvent, TrainItems, TrainPlan, TrainProgress, TrainRequest, TrainResult, TrainSettings } from "./calls.js";
+import { describeKind, kindOfItems, trainItems, type TrainData, type TrainDataKind } from "./dataset.js";
 import { withMainErrors } from "./main-errors.js";
 
 /** Options of {@link trainLora}. */
@@ -56,6 +56,7 @@ const OPTIONS = {
   evaluation: validator("a number from 0 to 0.9, or data", (v) => (typeof v === "number" ? v >= 0 && v <= 0.9 : typeof v === "string" || Array.isArray(v))),
   evaluationSteps: valid.integer(1),
   seed: valid.integer(0, Number.MAX_SAFE_INTEGER),
+  scale: valid.above(0, 1e6),
   checkpointing: validator("'auto', true or false", (v) => v === "auto" || typeof v === "boolean"),
   resume: validator("the files of an adapter", (v) => typeof v === "object" && v !== null && Symbol.iterator in v),
   dpo: valid.object,
@@ -75,9 +76,10 @@ const DPO_OPTIONS = { beta: valid.above(0, 1e3) };
 const EVALUATION_SHARE = 0.1;
 
 /**
- * Trains a LoRA adapter of a text model on this device. The training runs in a worker with a WebAssembly module of its
- * own, which is downloaded on first use; it opens the model from the cache as the loaded one was opened. A loaded model
- * stays usable meanwhile.
+ * Trains a LoRA adapter on this device: of a text model on texts, conversations or preference pairs, or of an embedding
+ * model on pairs of a query and a positive. The training runs in a worker with a WebAssembly module of its own, which is
+ * downloaded on first use. It opens the model from the cache as the loaded one was opened. A loaded model stays usable
+ * meanwhile.
  *
  * ```js
  * const adapter = await trainLora(model, text, { epochs: 3, onProgress: ({ step, loss }) => console.log(step, loss) });
@@ -96,13 +98,15 @@ async function train(model: Model | ModelSource, data: TrainData, options: Train
   const { evaluation, evaluationSteps, resume, load, onLoad, onPlan, onProgress, signal, stop, workerUrl, wasmUrl, dpo, ...others } = checked("trainLora", options, OPTIONS);
   if (platform()) throw new JerboaError("unsupported_option", "trainLora: training is not supported in Node, Deno and Bun. Train in a web page, or natively with `cargo run --example run -- train`.");
   const share = typeof evaluation === "number" ? evaluation : EVALUATION_SHARE;
-  const separate = evaluation === undefined || typeof evaluation === "number" ? [] : trainTexts("'evaluation'", evaluation);
-  const items = trainTexts("the dataset", data);
-  const isPairs = hasPairs(items);
-  if (separate.length > 0 && hasPairs(separate) !== isPairs) throw invalidRequest(`trainLora: 'evaluation' must have pairs if the dataset has, and only then.`);
-  if (dpo && !isPairs) throw invalidRequest("trainLora: 'dpo' applies to pairs. Give objects with 'prompt', 'chosen' and 'rejected'.");
+  const items = trainItems("the dataset", data);
+  const kind = kindOfItems(items);
+  const separate: TrainItems = evaluation === undefined || typeof evaluation === "number" ? [] : trainItems("'evaluation'", evaluation);
+  if (separate.length > 0 && kindOfItems(separate) !== kind) throw invalidRequest(`trainLora: 'evaluation' must have ${describeKind(kind)}, as the dataset, not ${describeKind(kindOfItems(separate))}.`);
+  if (dpo && kind !== "preference") throw invalidRequest("trainLora: 'dpo' applies to pairs with 'prompt', 'chosen' and 'rejected'. Leave it out.");
+  if (others.scale !== undefined && kind !== "embedding") throw invalidRequest("trainLora: 'scale' applies to pairs with 'query' and 'positive'. Leave it out.");
+  if (others.checkpointing === true && kind === "embedding") throw invalidRequest("trainLora: 'checkpointing' does not apply to embedding models. Leave it out, or use a smaller 'maxLength' to save memory.");
   const earlier = resume && (await bytesOf(resume));
-  const engineLoad = loadOptionsOf(model, load);
+  const engineLoad = loadOptionsOf(model, load, kind);
   const request: TrainRequest = { ...settingsOf(earlier?.config), ...others, ...(dpo ? { dpo: checked("trainLora: 'dpo'", dpo, DPO_OPTIONS) } : {}), base: nameOf(model), evaluation: share };
   const given: TrainArguments = { load: engineLoad, data: items, evaluation: separate, evaluationSteps, request, ...(earlier ? { resume: earlier } : {}) };
   if (signal?.aborted) throw new JerboaError("aborted", "trainLora was aborted.");
@@ -141,13 +145,16 @@ function settingsOf(config: Uint8Array | undefined): Pick<TrainRequest, "rank" |
 const isModel = (given: Model | ModelSource): given is Model => typeof (given as Partial<Model> | undefined)?.loadAdapter === "function";
 
 /** How the training opens the model: as it was loaded. */
-function loadOptionsOf(model: Model | ModelSource, load: LoadFields | undefined): EngineLoadOptions {
+function loadOptionsOf(model: Model | ModelSource, load: LoadFields | undefined, kind: TrainDataKind): EngineLoadOptions {
   if (!isModel(model)) {
     const touchPoints = globalThis.navigator?.maxTouchPoints ?? 0;
     return { ...checked("trainLora: load", load, LOAD_SPEC), touchPoints, model: sourceOf(model, "trainLora") };
   }
   if (load) throw invalidRequest("trainLora: 'load' applies to a model's name or files; a loaded model has its own options.");
-  if (model.info.task !== "generate") throw invalidRequest(`trainLora: ${model.info.model} does not generate text. Load a text model.`);
+  const { task, model: name } = model.info;
+  if (task === "embed" && kind !== "embedding") throw invalidRequest(`trainLora: ${name} is an embedding model, which learns from ${describeKind("embedding")}, not from ${describeKind(kind)}.`);
+  if (task === "generate" && kind === "embedding") throw invalidRequest(`trainLora: ${name} is a text model, which learns from texts, conversations and preference pairs, not from ${describeKind(kind)}. Load an embedding model, or this one with task: "embed".`);
+  if (task !== "generate" && task !== "embed") throw invalidRequest(`trainLora: ${name} cannot be trained. Load a text or an embedding model.`);
   return model.loadOptions;
 }
 

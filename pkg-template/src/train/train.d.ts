@@ -2,24 +2,24 @@
 
 import type { EngineLoadOptions, LoadProgress } from "../contract.js";
 import type { FitProgress, FitSettings, NetworkDescription, NetworkInfo } from "./network-calls.js";
-import type { TrainedStep, TrainEvaluation, TrainPlan, TrainRequest, TrainText } from "./calls.js";
+import type { TrainedStep, TrainEvaluation, TrainItems, TrainPlan, TrainRequest } from "./calls.js";
 
 /** Loads the module's WebAssembly. */
 export default function init(options?: { module_or_path: string | URL | BufferSource }): Promise<unknown>;
 
-/** A LoRA training of a text model. */
+/** A LoRA training of a text or embedding model. */
 export declare class Training {
   /** Opens a model with the options of a load and prepares a run; `evaluation` is empty for a share of `data`. */
   static open(
     load: EngineLoadOptions & { signal?: AbortSignal },
-    data: TrainText[],
-    evaluation: TrainText[],
+    data: TrainItems,
+    evaluation: TrainItems,
     request: TrainRequest,
     resume: { config: Uint8Array; weights: Uint8Array } | undefined,
     onProgress: (progress: LoadProgress) => void,
   ): Promise<Training>;
   plan(): TrainPlan;
-  /** Prepares a micro-batch of pairs; whether more are left. */
+  /** Prepares a micro-batch of preference pairs; whether more are left. */
   prepare(): Promise<boolean>;
   /** Trains the next step; null at the end. */
   step(): Promise<TrainedStep | null>;

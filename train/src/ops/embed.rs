@@ -8,9 +8,7 @@ use jerboa::ir::{Embed, IdSource, Node};
 
 impl Differentiate for Embed {
     fn forward(&self, tape: &mut Tape<'_>, node: &Node) -> Result<()> {
-        let Some(ids) = ids_of(self) else {
-            return Err(tape.refuse(node));
-        };
+        let ids = ids_of(self);
         let out = tape.view(node.output);
         let rows = tape.rows;
         for (first, table) in tape.shards(self.table)? {
@@ -20,7 +18,8 @@ impl Differentiate for Embed {
     }
 
     fn backward(&self, tape: &mut Tape<'_>, node: &Node) -> Result<()> {
-        if let (Some(table), Some(ids)) = (tape.weight_gradient(self.table), ids_of(self)) {
+        if let Some(table) = tape.weight_gradient(self.table) {
+            let ids = ids_of(self);
             let dy = tape.gradient(node.output)?;
             let size = [tape.rows, tape.cols_of(node.output)];
             tape.push(embed_table(size, self.scale, ids, &dy, &table));
@@ -29,10 +28,10 @@ impl Differentiate for Embed {
     }
 }
 
-fn ids_of(op: &Embed) -> Option<TrainBuffer> {
+fn ids_of(op: &Embed) -> TrainBuffer {
     match op.ids {
-        IdSource::Tokens => Some(TrainBuffer::Ids),
-        IdSource::Positions => Some(TrainBuffer::Positions),
-        IdSource::Types => None,
+        IdSource::Tokens => TrainBuffer::Ids,
+        IdSource::Positions => TrainBuffer::Positions,
+        IdSource::Types => TrainBuffer::Types,
     }
 }

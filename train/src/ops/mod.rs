@@ -6,6 +6,7 @@ mod elementwise;
 mod embed;
 mod linear;
 mod norm;
+mod pool;
 mod short_conv;
 
 use crate::tape::Tape;
@@ -38,6 +39,7 @@ pub fn gradient_of<'a>(tape: &Tape<'_>, node: &'a Node) -> Result<&'a dyn Differ
         Op::Norm(op) => op,
         Op::NormPerGroup(op) => op,
         Op::Attention(op) => op,
+        Op::Pool(op) => op,
         Op::ShortConv(op) => op,
         Op::Add(op) => op,
         Op::Mul(op) => op,

@@ -8,6 +8,7 @@ pub mod gru;
 pub mod loss;
 pub mod matmul;
 pub mod norm;
+pub mod pool;
 pub mod preference;
 pub mod recurrent;
 pub mod rope;

@@ -80,10 +80,8 @@ impl ChatPool {
     /// # Errors
     /// As [`ChatModel::load_adapter`].
     pub async fn load_adapter(&self, name: &str, source: &Source, merge: bool) -> Result<()> {
-        self.parts
-            .adapters
-            .load(&self.parts.model, name, source, merge)
-            .await
+        let load = self.parts.model.load_adapter(source, merge);
+        self.parts.adapters.load(name, load).await
     }
 
     /// Frees an adapter; requests that name it are refused from now on.

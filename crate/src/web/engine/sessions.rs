@@ -1,8 +1,8 @@
-//! Conversations on one model: sessions, forks, saved states, adapters.
+//! Conversations on one model: sessions, forks, saved states, and adapters of any model.
 
 use super::Engine;
 use crate::hub::AbortFlag;
-use crate::task::{ChatModel, ChatPool};
+use crate::task::{ChatModel, ChatPool, Task};
 use crate::web::JsResult;
 use crate::web::arguments::{read_part, write_part};
 use crate::web::options::{open_source, progress_callback};
@@ -95,10 +95,17 @@ impl Engine {
         on_progress: Function,
     ) -> JsResult<()> {
         let load = async {
-            let chats = self.chats()?;
+            let embeds = self.require_task(Task::Embed).is_ok();
+            if !embeds {
+                self.chats()?;
+            }
             let source = open_source(&options, progress_callback(on_progress)).await?;
             let merge = property(&options, "merge").is_truthy();
-            chats.load_adapter(&name, &source, merge).await
+            if embeds {
+                let taken = self.acquire_model(Task::Embed)?;
+                return taken.embedder()?.load_adapter(&name, &source, merge).await;
+            }
+            self.chats()?.load_adapter(&name, &source, merge).await
         };
         load.await.map_err(|e| to_js(&e))
     }
@@ -106,7 +113,12 @@ impl Engine {
     /// Frees an adapter.
     #[wasm_bindgen(js_name = unloadAdapter)]
     pub fn unload_adapter(&self, name: &str) -> JsResult<()> {
-        let unload = self.chats().and_then(|chats| chats.unload_adapter(name));
+        let unload = match self.require_task(Task::Embed) {
+            Ok(()) => self
+                .acquire_model(Task::Embed)
+                .and_then(|taken| taken.embedder()?.unload_adapter(name)),
+            Err(_) => self.chats().and_then(|chats| chats.unload_adapter(name)),
+        };
         unload.map_err(|e| to_js(&e))
     }
 }

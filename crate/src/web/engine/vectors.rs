@@ -51,9 +51,7 @@ impl Engine {
         let vector = async {
             let request: EmbedRequest = from_js("embed", options)?;
             let taken = self.acquire_model(Task::Embed)?;
-            let Some(TaskModel::Embed(model)) = &taken.model else {
-                return Err(wrong_task());
-            };
+            let model = taken.embedder()?;
             model.image_embedding(image_id, &request).await
         };
         vector

@@ -1,7 +1,6 @@
 //! Adapters of a model by name.
 
-use crate::exec::{Model, OverlayId};
-use crate::hub::Source;
+use crate::exec::OverlayId;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 use std::cell::RefCell;
@@ -12,23 +11,21 @@ use std::rc::Rc;
 pub(super) struct Adapters(Rc<RefCell<SortedMap<String, OverlayId>>>);
 
 impl Adapters {
-    /// Loads an adapter.
+    /// Adds the adapter that `load` loads.
     ///
     /// # Errors
-    /// As [`Model::load_adapter`]; `Request` for a name that is empty or taken.
+    /// Errors of `load`; `Request` for a name that is empty or taken.
     pub async fn load(
         &self,
-        model: &Model,
         name: &str,
-        source: &Source,
-        merge: bool,
+        load: impl Future<Output = Result<OverlayId>>,
     ) -> Result<()> {
         if name.is_empty() || self.0.borrow().contains_key(name) {
             return Err(refuse(format!(
                 "the name '{name}' is empty or taken. Choose another one, or unload that adapter."
             )));
         }
-        let adapter = model.load_adapter(source, merge).await?;
+        let adapter = load.await?;
         self.0.borrow_mut().insert(name.into(), adapter);
         Ok(())
     }

@@ -2,8 +2,7 @@
 //! (arXiv 2402.09353) always. DoRA gives each row of `W + scale * B A` a learned norm, so it needs
 //! the norms of the model's own rows, which are those of its dequantized weights.
 
-use super::Model;
-use super::adapter::AdapterWeights;
+use super::{AdapterBase, AdapterWeights};
 use crate::exec::load::{WeightRegion, allocate, float_of};
 use crate::exec::step::Buffers;
 use crate::format::{Checkpoint, Float, PackedMatrix, WeightLayout, Weights};
@@ -53,7 +52,7 @@ impl RowUpdate {
     }
 }
 
-impl Model {
+impl AdapterBase<'_> {
     /// Merges updates into copies of the matrices that they name.
     ///
     /// # Errors
@@ -119,12 +118,12 @@ impl Model {
             _ => WeightLayout::Dense(Float::F16),
         };
         let limit = self.options.weight_buffer_limit(self.gpu.caps());
-        let plans = plan_weights(self.graph(), &|_| layout, limit)?;
+        let plans = plan_weights(&self.runner.planned.graph, &|_| layout, limit)?;
         let plan = &plans[&id];
         // Kernels of merged and gated matmuls read one buffer.
         if plan.shards.len() > 1 && own.shards.len() == 1 {
             return Err(Error::OutOfMemory {
-                what: format!("{}, merged", self.graph().weight(id).parts[0].0),
+                what: format!("{}, merged", self.runner.planned.graph.weight(id).parts[0].0),
                 needed: plan.bytes(),
                 limit,
                 hint: "Load the model with weights that are not quantized, or a LoRA adapter without 'merge'.".into(),
@@ -141,7 +140,7 @@ impl Model {
         updates: &[RowUpdate],
         buffers: &mut Buffers,
     ) -> Result<()> {
-        allocate(&self.gpu, id, plan, buffers)?;
+        allocate(self.gpu, id, plan, buffers)?;
         // Whole words of scales, which four rows may share.
         let slab = (SLAB_BYTES / 4 / own.cols).max(1).next_multiple_of(4);
         for (shard, run) in own.shards.iter().enumerate() {
@@ -158,7 +157,7 @@ impl Model {
                     }
                 }
                 WeightRegion {
-                    gpu: &self.gpu,
+                    gpu: self.gpu,
                     buffers,
                     plan,
                     weight: id,
