@@ -1,10 +1,8 @@
 //! Small files that are read before anything asks for them, while a load waits for something else.
 
-use super::Source;
 use crate::Result;
 use crate::util::latch::Latch;
 use crate::util::map::SortedMap;
-use futures_util::future::join_all;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -18,7 +16,7 @@ struct ReadingFile {
 }
 
 /// Ends the wait for a file when its read ends or is dropped.
-struct EndOfRead(Rc<ReadingFile>);
+pub(super) struct EndOfRead(Rc<ReadingFile>);
 
 impl Drop for EndOfRead {
     fn drop(&mut self) {
@@ -37,30 +35,18 @@ impl FilesAhead {
         reading.has_ended.wait().await;
         reading.bytes.take()
     }
+
+    /// Notes that a file is being read: [`Self::take`] waits for it from now on.
+    pub fn begin(&self, file: &str) -> EndOfRead {
+        let reading = Rc::new(ReadingFile::default());
+        self.0.borrow_mut().insert(file.to_owned(), reading.clone());
+        EndOfRead(reading)
+    }
 }
 
-impl Source {
-    /// Starts to read these small files: [`Self::read_optional`] waits for their bytes, once. The
-    /// returned future reads them; if it is dropped, they are read when they are asked for.
-    pub fn read_ahead(&self, files: &[&str]) -> impl Future<Output = ()> + 'static {
-        let reads: Vec<_> = files
-            .iter()
-            .map(|file| {
-                let reading = Rc::new(ReadingFile::default());
-                let end = EndOfRead(reading.clone());
-                self.files_ahead()
-                    .0
-                    .borrow_mut()
-                    .insert((*file).to_owned(), reading);
-                let (source, file) = (self.clone(), (*file).to_owned());
-                async move {
-                    let bytes = source.read_now(&file).await;
-                    *end.0.bytes.borrow_mut() = Some(bytes);
-                }
-            })
-            .collect();
-        async move {
-            join_all(reads).await;
-        }
+impl EndOfRead {
+    /// Hands over what was read.
+    pub fn finish(self, bytes: FileBytes) {
+        *self.0.bytes.borrow_mut() = Some(bytes);
     }
 }

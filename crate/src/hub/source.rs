@@ -20,6 +20,7 @@ use crate::format::gguf::{mmproj::is_mmproj, parse_split_name};
 use crate::format::safetensors::SafetensorsHeader;
 use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
+use futures_util::future::join_all;
 
 #[cfg(target_arch = "wasm32")]
 use super::browser::PickedFile;
@@ -370,12 +371,24 @@ impl Source {
         }
     }
 
-    pub(super) async fn read_now(&self, file: &str) -> Result<Option<Vec<u8>>> {
+    async fn read_now(&self, file: &str) -> Result<Option<Vec<u8>>> {
         self.guard_load(parts::read_file(&*self.kind, file)).await
     }
 
-    pub(super) fn files_ahead(&self) -> &FilesAhead {
-        &self.ahead
+    /// Starts to read these small files: [`Self::read_optional`] waits for their bytes, once. The
+    /// returned future reads them; if it is dropped, they are read when they are asked for.
+    pub fn read_ahead(&self, files: &[&str]) -> impl Future<Output = ()> + 'static {
+        let reads: Vec<_> = files
+            .iter()
+            .map(|file| {
+                let end = self.ahead.begin(file);
+                let (source, file) = (self.clone(), (*file).to_owned());
+                async move { end.finish(source.read_now(&file).await) }
+            })
+            .collect();
+        async move {
+            join_all(reads).await;
+        }
     }
 
     /// Reads a small range of a file, clamped to the file's end.
