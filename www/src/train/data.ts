@@ -1,7 +1,6 @@
 /** Data to train on: text, or JSON lines with `text` or `messages`. */
 
 import type { ChatMessage } from "jerboa";
-import type { TrainData } from "jerboa/train";
 import { TRAIN } from "../strings";
 
 /** A text of the user, from the field or a file. */
@@ -11,6 +10,9 @@ export interface TrainingText {
   content: string;
 }
 
+/** Texts or conversations. */
+type TextData = string | (string | ChatMessage[])[];
+
 /** What precedes the answer of a sample. */
 export type SamplePrompt = string | ChatMessage[];
 
@@ -18,7 +20,7 @@ export type SamplePrompt = string | ChatMessage[];
 const PROMPT_WORDS = 3;
 
 /** The facade's form of a text. @throws `Error` for a line that is neither a text nor a conversation. */
-export function dataOf({ name, content }: TrainingText): TrainData {
+export function dataOf({ name, content }: TrainingText): TextData {
   if (!name.endsWith(".jsonl")) return content;
   const lines = content.split("\n").map((line, i) => ({ line: line.trim(), number: i + 1 }));
   return lines.filter(({ line }) => line).map(({ line, number }) => {
@@ -38,7 +40,7 @@ function parsed(line: string): { text?: unknown; messages?: unknown } {
 }
 
 /** The beginning of the data, which the model continues before and after the training. */
-export function promptOf(data: TrainData): SamplePrompt {
+export function promptOf(data: TextData): SamplePrompt {
   const first = typeof data === "string" ? data : data[0]!;
   if (typeof first === "string") return first.trim().split(/\s+/).slice(0, PROMPT_WORDS).join(" ");
   const answer = first.findIndex(({ role }) => role === "assistant");
