@@ -78,7 +78,6 @@ const UNFINISHED = "~unfinished";
  */
 const THREAD = `const sha256 = ${sha256};
 const fillFile = ${fillFile};
-const opened = {};
 onmessage = async ({ data: [id, name, key, entry, hash, own] }) => {
   try {
     if (own) {
@@ -87,7 +86,7 @@ onmessage = async ({ data: [id, name, key, entry, hash, own] }) => {
       await fillFile(await folder.getFileHandle(own), entry);
       return postMessage([id, true]);
     }
-    const cache = await (opened[name] ??= caches.open(name));
+    const cache = await caches.open(name);
     if (entry) return await cache.put(key, new Response(entry)), postMessage([id, true]);
     const found = await cache.match(key);
     const bytes = found && new Uint8Array(await found.arrayBuffer());
