@@ -9,7 +9,7 @@ pub mod grammar;
 use jerboa::gpu::{
     Backend, BufferUsage, DeviceOptions, DispatchDesc, Gpu, Pipeline, VariantOverride,
 };
-use jerboa::ir::Activation;
+use jerboa::ir::{Activation, Pooling};
 use jerboa::kernels::Launch;
 use jerboa::kernels::registry::{Kernel, Shader};
 use std::cell::{OnceCell, RefCell};
@@ -26,6 +26,16 @@ pub const ACTIVATIONS: [Activation; 9] = [
     Activation::Tanh,
     Activation::Relu2,
     Activation::QuickGelu,
+];
+
+/// All ways to pool a sequence.
+pub const POOLINGS: [Pooling; 6] = [
+    Pooling::Mean,
+    Pooling::First,
+    Pooling::Last,
+    Pooling::Max,
+    Pooling::MeanSqrt,
+    Pooling::Weighted,
 ];
 
 /// A device of a test thread. It is never dropped, since wgpu cannot be used in a thread's

@@ -6,7 +6,7 @@ use jerboa::gpu::{DeviceOptions, Gpu};
 use jerboa::ir::{Linear, Pool, Pooling, ValueId};
 use jerboa::plan::StepKind;
 use jerboa::reference::pool::pool as reference;
-use jerboa_tests::{open, random, relative_l2};
+use jerboa_tests::{POOLINGS, open, random, relative_l2};
 use std::ops::Range;
 
 const LENGTHS: [usize; 6] = [1, 7, 64, 65, 2, 130];
@@ -58,14 +58,7 @@ fn every_pooling() {
     let rows: usize = LENGTHS.iter().sum();
     for cols in [4, 50, 64, 132] {
         let x = random(7, rows * cols);
-        for pooling in [
-            Pooling::Mean,
-            Pooling::First,
-            Pooling::Last,
-            Pooling::Max,
-            Pooling::MeanSqrt,
-            Pooling::Weighted,
-        ] {
+        for pooling in POOLINGS {
             let error = relative_l2(
                 &run(&gpu, &x, cols, u64::MAX, |case: &mut Case, input| {
                     case.b.node("pool", Pool(pooling), &[input], cols)

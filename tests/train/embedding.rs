@@ -1,7 +1,7 @@
 //! Contrastive training of embedding models against PyTorch
 //! (tests/golden/scripts/make_train_embedding.py), and what its adapters do in the engine.
 
-use crate::models::{sampled, tensors};
+use crate::models::compare_gradients;
 use crate::page::{WRITE as WRITE_LOSSES, options as page_options};
 use jerboa::SortedSet;
 use jerboa::exec::{
@@ -126,25 +126,10 @@ fn gradients_of_encoders_equal_those_of_pytorch() {
                 (loss - expected).abs() < 1e-4,
                 "{name}: loss {loss}, not {expected}"
             );
-            let mut compared = 0;
-            for id in trainer.trained().clone() {
-                let gradient = block_on(trainer.gradient(id)).expect("a gradient");
-                for (tensor, found) in tensors(trainer.graph(), id, &gradient) {
-                    let found = sampled(&found);
-                    let expected = file.floats(&format!("grad.{tensor}"));
-                    compared += 1;
-                    // A softmax does not depend on what all its scores share.
-                    if tensor.ends_with("key.bias") {
-                        assert!(found.iter().all(|g| g.abs() < 1e-4), "{name}: {tensor}");
-                        continue;
-                    }
-                    let error = relative_l2(&found, &expected);
-                    assert!(
-                        error < 1e-4,
-                        "{name}, {max_tokens} tokens: {tensor}: relative L2 {error:e}"
-                    );
-                }
-            }
+            let what = format!("{name}, {max_tokens} tokens");
+            // A softmax does not depend on what all its scores share.
+            let is_zero = |tensor: &str| tensor.ends_with("key.bias");
+            let compared = compare_gradients(&what, &trainer, &file, is_zero);
             assert_eq!(compared, count, "{name}: tensors");
         }
     }

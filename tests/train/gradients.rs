@@ -1,7 +1,7 @@
 //! The CPU references' gradients against central differences of their forwards.
 
 use crate::wide;
-use jerboa_tests::{ACTIVATIONS, random};
+use jerboa_tests::{ACTIVATIONS, POOLINGS, random};
 use jerboa_train::reference::attention::AttentionLayer;
 use jerboa_train::reference::norm::NormLayer;
 use jerboa_train::reference::pool::PoolLayer;
@@ -127,7 +127,7 @@ fn attention() {
 
 #[test]
 fn pooling() {
-    for pooling in crate::POOLINGS {
+    for pooling in POOLINGS {
         let layer = PoolLayer {
             cols: 3,
             pooling,

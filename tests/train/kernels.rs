@@ -7,7 +7,7 @@ use jerboa::ir::RopeSpec;
 use jerboa::kernels::matmul::WeightPlanes;
 use jerboa::kernels::view::View;
 use jerboa::reference::dequant::dequant;
-use jerboa_tests::{ACTIVATIONS, bytes, number, random};
+use jerboa_tests::{ACTIVATIONS, POOLINGS, bytes, number, random};
 use jerboa_train::kernels::attention::{AttentionShape, QueryKeyValue};
 use jerboa_train::kernels::elementwise::{Function, elementwise};
 use jerboa_train::kernels::loss::IGNORED;
@@ -358,7 +358,7 @@ fn norms_of_rows_and_groups() {
 fn pooling_and_its_gradient() {
     let spans = vec![[0, 1], [2, 5], [5, 75], [75, 76], [79, 81]];
     let rows = 83;
-    for pooling in crate::POOLINGS {
+    for pooling in POOLINGS {
         for cols in [1, 64, 131] {
             let x = random(1, rows * cols);
             let dy = random(2, spans.len() * cols);

@@ -13,21 +13,10 @@ mod preference;
 mod torch;
 
 use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, DeviceOptions, Gpu};
-use jerboa::ir::Pooling;
 use jerboa_tests::{bytes, floats, gpu, open, relative_l2};
 use jerboa_train::kernel::{TrainLaunch, TrainPipelines};
 use pollster::block_on;
 use std::cell::RefCell;
-
-/// All ways to pool a sequence.
-const POOLINGS: [Pooling; 6] = [
-    Pooling::Mean,
-    Pooling::First,
-    Pooling::Last,
-    Pooling::Max,
-    Pooling::MeanSqrt,
-    Pooling::Weighted,
-];
 
 /// Maximum relative L2 distance of an f32 kernel.
 const LIMIT: f64 = 1e-4;
