@@ -5,8 +5,7 @@ use crate::checkpointing::Checkpointing;
 use crate::dataset::split_evaluation;
 use crate::embedding_data::{EmbeddingExample, EmbeddingPair, embedding_pairs};
 use crate::lora::{LoraGraph, LoraOptions, LoraTrainer, TrainProgress};
-use crate::random::shuffled;
-use crate::schedule::Schedule;
+use crate::schedule::{EpochSteps, even_parts};
 use crate::trainer::contrastive::{Contrastive, ContrastiveBatch, ContrastiveOptions};
 use crate::trainer::{StepReport, TrainMemory};
 use jerboa::gpu::Gpu;
@@ -14,7 +13,7 @@ use jerboa::hub::Source;
 use jerboa::ir::Graph;
 use jerboa::task::{EmbedderFiles, Task, task_of};
 use jerboa::{Error, Result, arch};
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
 /// Default factor of the cosine similarities, as in sentence-transformers.
@@ -260,11 +259,7 @@ impl EmbeddingTrainer {
             );
         }
         Ok(EmbeddingRun {
-            schedule: self.options.schedule(pairs.len()),
-            order: Vec::new(),
-            batch_size: self.options.batch_size,
-            seed: self.options.seed,
-            step: 0,
+            steps: self.options.even_steps(pairs.len()),
             pairs,
         })
     }
@@ -292,19 +287,13 @@ impl EmbeddingTrainer {
 #[derive(Debug)]
 pub struct EmbeddingRun {
     pairs: Vec<EmbeddingPair>,
-    /// Order of the pairs in this epoch.
-    order: Vec<usize>,
-    schedule: Schedule,
-    batch_size: usize,
-    seed: u64,
-    /// Steps done.
-    step: usize,
+    steps: EpochSteps,
 }
 
 impl EmbeddingRun {
     /// Steps of the run.
     pub fn steps(&self) -> usize {
-        self.schedule.steps
+        self.steps.schedule.steps
     }
 
     /// Trains the next step; `None` at the end. The steps of an epoch have equally many pairs, give or
@@ -313,29 +302,14 @@ impl EmbeddingRun {
     /// # Errors
     /// Errors of [`EmbeddingTrainer::step`].
     pub async fn step(&mut self, trainer: &mut EmbeddingTrainer) -> Result<Option<TrainProgress>> {
-        if self.step == self.schedule.steps {
+        let Some(next) = self.steps.next() else {
             return Ok(None);
-        }
-        let parts = even_parts(self.pairs.len(), self.batch_size);
-        let epoch = self.step / parts.len();
-        let index = self.step % parts.len();
-        if index == 0 {
-            self.order = shuffled(self.pairs.len(), self.seed, epoch);
-        }
-        let own = self.order[parts[index].clone()].iter();
-        let own: Vec<&EmbeddingPair> = own.map(|index| &self.pairs[*index]).collect();
-        let learning_rate = self.schedule.rate(self.step);
-        let report = trainer.step(&own, learning_rate).await?;
-        self.step += 1;
-        Ok(Some(TrainProgress {
-            step: self.step,
-            steps: self.schedule.steps,
-            epoch,
-            report,
-            learning_rate,
-            tokens: own.iter().map(|pair| pair.tokens()).sum(),
-            preference: None,
-        }))
+        };
+        let own = next.items.iter().map(|index| &self.pairs[*index]);
+        let own: Vec<&EmbeddingPair> = own.collect();
+        let report = trainer.step(&own, next.learning_rate).await?;
+        let tokens = own.iter().map(|pair| pair.tokens()).sum();
+        Ok(Some(TrainProgress::new(&next, report, tokens)))
     }
 }
 
@@ -347,15 +321,6 @@ fn batch_of<'a>(pairs: &[&'a EmbeddingPair]) -> ContrastiveBatch<'a> {
         anchors: pairs.iter().map(|pair| &pair.query).collect(),
         candidates: positives.chain(negatives).collect(),
     }
-}
-
-/// Ranges of at most `most` items whose lengths differ by one at most.
-fn even_parts(count: usize, most: usize) -> Vec<Range<usize>> {
-    let parts = count.div_ceil(most.max(1));
-    let start = |index: usize| index * count / parts.max(1);
-    (0..parts)
-        .map(|index| start(index)..start(index + 1))
-        .collect()
 }
 
 /// An upper bound of the sequences of a step of `batch_size` of these pairs.

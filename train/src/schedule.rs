@@ -3,6 +3,7 @@
 use crate::random::shuffled;
 use jerboa::{Error, Result};
 use std::f32::consts::PI;
+use std::ops::Range;
 
 /// How the learning rate goes on after the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -90,15 +91,29 @@ pub struct EpochStep {
     pub items: Vec<usize>,
 }
 
+/// Ranges of `size` items; the last one has what is left.
+pub(crate) fn full_parts(count: usize, size: usize) -> Vec<Range<usize>> {
+    let size = size.max(1);
+    let starts = (0..count).step_by(size);
+    starts.map(|start| start..count.min(start + size)).collect()
+}
+
+/// As many ranges as [`full_parts`] of `most` items has, with lengths that differ by one at most.
+pub(crate) fn even_parts(count: usize, most: usize) -> Vec<Range<usize>> {
+    let parts = count.div_ceil(most.max(1));
+    let start = |index: usize| index * count / parts.max(1);
+    (0..parts)
+        .map(|index| start(index)..start(index + 1))
+        .collect()
+}
+
 /// The steps of all epochs over some items, which each epoch shuffles.
 #[derive(Debug, Clone)]
 pub struct EpochSteps {
-    /// Items of an epoch.
-    pub count: usize,
-    /// Items per step.
-    pub batch_size: usize,
+    /// The items of each step of an epoch, as ranges of its order.
+    parts: Vec<Range<usize>>,
     /// Seed of the order.
-    pub seed: u64,
+    seed: u64,
     /// Learning rates, and the number of steps.
     pub schedule: Schedule,
     /// Steps begun.
@@ -108,11 +123,10 @@ pub struct EpochSteps {
 }
 
 impl EpochSteps {
-    /// The steps over `count` items, `batch_size` in each.
-    pub fn new(count: usize, batch_size: usize, seed: u64, schedule: Schedule) -> Self {
+    /// The steps over the items of consecutive `parts`, a part in each step of an epoch.
+    pub fn new(parts: Vec<Range<usize>>, seed: u64, schedule: Schedule) -> Self {
         Self {
-            count,
-            batch_size,
+            parts,
             seed,
             schedule,
             step: 0,
@@ -128,13 +142,13 @@ impl Iterator for EpochSteps {
         if self.step == self.schedule.steps {
             return None;
         }
-        let steps_of_epoch = self.count.div_ceil(self.batch_size);
-        let epoch = self.step / steps_of_epoch;
-        let first = self.step % steps_of_epoch * self.batch_size;
-        if first == 0 {
-            self.order = shuffled(self.count, self.seed, epoch);
+        let epoch = self.step / self.parts.len();
+        let part = self.step % self.parts.len();
+        if part == 0 {
+            let count = self.parts.last().map_or(0, |last| last.end);
+            self.order = shuffled(count, self.seed, epoch);
         }
-        let items = &self.order[first..self.count.min(first + self.batch_size)];
+        let items = &self.order[self.parts[part].clone()];
         let learning_rate = self.schedule.rate(self.step);
         self.step += 1;
         Some(EpochStep {
