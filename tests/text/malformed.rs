@@ -272,3 +272,66 @@ fn byte_level() -> Tokenizer {
     });
     load(&file).expect("a tokenizer")
 }
+
+/// The same tokenizer from its compact form.
+fn compact(value: &Value) -> Vec<u8> {
+    let json = value.to_string();
+    let files = TokenizerFiles {
+        tokenizer: json.as_bytes(),
+        ..TokenizerFiles::default()
+    };
+    Tokenizer::load_and_compact(files).expect("a tokenizer").1
+}
+
+#[test]
+fn a_truncated_compact_form_is_refused() {
+    let bytes = compact(&small());
+    exercise(&Tokenizer::from_json(&bytes).expect("the whole form"));
+    for end in 8..bytes.len() {
+        let error = Tokenizer::from_json(&bytes[..end]).expect_err("a fault");
+        assert!(error.to_string().contains("damaged"), "{end}: {error}");
+    }
+    let longer = [&bytes[..], &[0]].concat();
+    Tokenizer::from_json(&longer).expect_err("a byte too many");
+}
+
+#[test]
+fn compact_forms_keep_every_model() {
+    let words = json!({"[UNK]": 0, "a": 1, "##b": 2, "b": 3, "c": 3});
+    let models = [
+        json!({"type": "WordPiece", "vocab": words, "unk_token": "[UNK]"}),
+        json!({"vocab": words, "continuing_subword_prefix": "##"}),
+        json!({"type": "WordLevel", "vocab": words, "unk_token": "[UNK]"}),
+        json!({"vocab": [["<unk>", -1.5], ["a", -2.25], ["ab", -0.1], ["a", -3.0]], "unk_id": 0}),
+        json!({"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b", "a b"]}),
+    ];
+    for model in models {
+        let mut file = small();
+        file["model"] = model;
+        file["post_processor"] = Value::Null;
+        file["added_tokens"] = json!([]);
+        let whole = load(&file).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let again = Tokenizer::from_json(&compact(&file)).expect("a compact form");
+        assert_eq!(again.vocab_size(), whole.vocab_size());
+        for text in ["ab", "a b", "abab", "c", "zz"] {
+            let ids =
+                |tokenizer: &Tokenizer| tokenizer.encode(text, false).map_err(|e| e.to_string());
+            assert_eq!(ids(&again), ids(&whole), "{file}: {text}");
+        }
+        for id in 0..5 {
+            assert_eq!(again.id_to_token(id), whole.id_to_token(id), "{file}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn damaged_compact_forms_do_not_panic(at in 8usize..4000, byte in any::<u8>()) {
+        let mut bytes = compact(&small());
+        let at = 8 + at % (bytes.len() - 8);
+        bytes[at] = byte;
+        if let Ok(tokenizer) = Tokenizer::from_json(&bytes) {
+            exercise(&tokenizer);
+        }
+    }
+}

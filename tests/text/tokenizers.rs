@@ -145,9 +145,21 @@ fn run(dir: &Path, config: bool) -> Score {
     let started = std::time::Instant::now();
     let tokenizer = Tokenizer::load(files).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let loaded = started.elapsed();
-    let score = compare(&tokenizer, &recording);
+    let mut score = compare(&tokenizer, &recording);
+    let (_, compact) = Tokenizer::load_and_compact(files).expect("a compact form");
+    let files = TokenizerFiles {
+        tokenizer: &compact,
+        ..files
+    };
+    let started = std::time::Instant::now();
+    let tokenizer = Tokenizer::load(files).expect("the compact form");
+    let compact_loaded = started.elapsed();
+    let again = compare(&tokenizer, &recording).wrong.into_iter();
+    score
+        .wrong
+        .extend(again.map(|wrong| format!("compact: {wrong}")));
     println!(
-        "{}{}: {} strings, {} of {} comparisons equal (loaded in {loaded:.0?})",
+        "{}{}: {} strings, {} of {} comparisons equal (loaded in {loaded:.1?}, compact in {compact_loaded:.1?})",
         dir.file_name().unwrap_or_default().to_string_lossy(),
         if config.is_some() {
             " with tokenizer_config.json"

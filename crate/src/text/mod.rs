@@ -11,6 +11,7 @@
 mod alphabet;
 mod budget;
 mod chat;
+mod compact;
 mod components;
 mod decode;
 mod jinja;
@@ -32,6 +33,7 @@ mod tokenizer;
 mod tokenizer_file;
 
 pub use chat::{ChatInput, ChatTemplate};
+pub(crate) use compact::{COMPACT_VERSION, is_compact};
 pub use local_time::LocalTime;
 pub use slow_tokenizer::SlowTokenizerFiles;
 pub use special_token_guard::RenderedPrompt;

@@ -6,10 +6,10 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::model::{
@@ -21,17 +21,20 @@ use crate::util::limits::MAX_AFFIX_BYTES;
 
 /// Exclusive limit of ids. Real vocabularies end at about 262,000; tables are as long as the
 /// largest id.
-const MAX_ID: u32 = 1 << 21;
+pub(super) const MAX_ID: u32 = 1 << 21;
 /// Longest accepted token in bytes.
 const MAX_TOKEN_BYTES: usize = u16::MAX as usize;
 
 /// `model` of tokenizer.json. Its vocabulary and merges take most of a load's time, so they are read
-/// once, where they stand.
-#[derive(Default)]
-pub(super) struct ModelFile<'a> {
+/// once, where they stand. Serializes everything but these two.
+#[derive(Default, Serialize)]
+pub(super) struct ModelFile {
+    #[serde(rename = "type")]
     kind: Option<String>,
-    vocab: VocabFile,
-    merges: Option<MergesPart<'a>>,
+    #[serde(skip)]
+    pub vocab: VocabFile,
+    #[serde(skip)]
+    pub merges: Option<Merges>,
     unk_token: Option<String>,
     unk_id: Option<usize>,
     continuing_subword_prefix: Option<String>,
@@ -42,15 +45,7 @@ pub(super) struct ModelFile<'a> {
     max_input_chars_per_word: Option<usize>,
 }
 
-/// `merges` of [`ModelFile`].
-enum MergesPart<'a> {
-    /// Read with the vocabulary and the prefix before it.
-    Read(Merges),
-    /// Text of merges that stand before the vocabulary or the prefix.
-    Text(&'a RawValue),
-}
-
-impl ModelFile<'_> {
+impl ModelFile {
     /// The model type; of an old file without one, derived from its fields.
     pub fn kind(&self) -> &str {
         match &self.kind {
@@ -61,19 +56,36 @@ impl ModelFile<'_> {
             None => "WordLevel",
         }
     }
+
+    /// Writes down the model type that is derived from the vocabulary and the merges.
+    pub fn name_kind(&mut self) {
+        self.kind = Some(self.kind().to_owned());
+    }
+
+    fn merges_seed(&self) -> MergesFile<'_> {
+        MergesFile {
+            vocab: &self.vocab.vocab,
+            prefix: self
+                .continuing_subword_prefix
+                .as_deref()
+                .unwrap_or_default(),
+        }
+    }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for ModelFile<'a> {
+impl<'de> Deserialize<'de> for ModelFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ModelVisitor;
         impl<'de> Visitor<'de> for ModelVisitor {
-            type Value = ModelFile<'de>;
+            type Value = ModelFile;
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ModelFile<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ModelFile, A::Error> {
                 let mut file = ModelFile::default();
                 let mut has_prefix = false;
+                // Merges that stand before the vocabulary or the prefix.
+                let mut unread: Option<&RawValue> = None;
                 while let Some(key) = map.next_key::<Cow<'de, str>>()? {
                     match &*key {
                         "type" => file.kind = map.next_value()?,
@@ -82,18 +94,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for ModelFile<'a> {
                             let can_read = has_prefix
                                 && file.vocab.scores.is_none()
                                 && file.vocab.vocab.len() > 0;
-                            let prefix = file.continuing_subword_prefix.as_deref();
-                            file.merges = match can_read && file.kind() == "BPE" {
-                                true => map
-                                    .next_value_seed(MergesFile {
-                                        vocab: &file.vocab.vocab,
-                                        prefix: prefix.unwrap_or_default(),
-                                    })?
-                                    .map(MergesPart::Read),
-                                false => {
-                                    map.next_value::<Option<&RawValue>>()?.map(MergesPart::Text)
-                                }
-                            };
+                            if can_read && file.kind() == "BPE" {
+                                file.merges = map.next_value_seed(file.merges_seed())?;
+                            } else {
+                                unread = map.next_value()?;
+                                file.merges = unread.map(|_| Merges::default());
+                            }
                         }
                         "unk_token" => file.unk_token = map.next_value()?,
                         "unk_id" => file.unk_id = map.next_value()?,
@@ -111,6 +117,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for ModelFile<'a> {
                         _ => drop(map.next_value::<IgnoredAny>()?),
                     }
                 }
+                if let Some(merges) = unread
+                    && file.vocab.scores.is_none()
+                    && file.kind() == "BPE"
+                {
+                    let mut text = serde_json::Deserializer::from_str(merges.get());
+                    let read = file.merges_seed().deserialize(&mut text);
+                    file.merges = read.map_err(A::Error::custom)?;
+                }
                 Ok(file)
             }
         }
@@ -120,10 +134,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for ModelFile<'a> {
 
 /// `vocab` as in the file: token to id, or for Unigram (token, score) in id order.
 #[derive(Default)]
-struct VocabFile {
-    vocab: Vocab,
+pub(super) struct VocabFile {
+    pub vocab: Vocab,
     /// `None` if the tokens have ids.
-    scores: Option<Vec<f64>>,
+    pub scores: Option<Vec<f64>>,
 }
 
 /// Deserializes a string into a reused buffer.
@@ -306,7 +320,6 @@ impl<'de> Visitor<'de> for MergeFile<'_> {
 /// Builds the model. `byte_level`: its input is plain text, its vocabulary is in GPT-2's byte
 /// alphabet.
 pub(super) fn load_model(file: ModelFile, byte_level: bool) -> Result<TokenizerModel> {
-    let wrong = |e: serde_json::Error| tokenizer_error(format!("tokenizer.json, model: {e}"));
     let kind = file.kind().to_owned();
     let VocabFile { vocab, scores } = file.vocab;
     for affix in [&file.continuing_subword_prefix, &file.end_of_word_suffix] {
@@ -322,28 +335,16 @@ pub(super) fn load_model(file: ModelFile, byte_level: bool) -> Result<TokenizerM
     let unk = |default: &str| vocab.get(file.unk_token.as_deref().unwrap_or(default));
     let kind = match (kind.as_str(), scores) {
         ("BPE", None) => {
-            let prefix = file.continuing_subword_prefix.unwrap_or_default();
-            let merges = match file.merges {
-                Some(MergesPart::Read(merges)) => merges,
-                Some(MergesPart::Text(merges)) => MergesFile {
-                    vocab: &vocab,
-                    prefix: &prefix,
-                }
-                .deserialize(&mut serde_json::Deserializer::from_str(merges.get()))
-                .map_err(wrong)?
-                .unwrap_or_default(),
-                None => Merges::default(),
-            };
             let options = BpeOptions {
                 byte_level,
                 unk_token: file.unk_token,
-                continuing_subword_prefix: prefix,
+                continuing_subword_prefix: file.continuing_subword_prefix.unwrap_or_default(),
                 end_of_word_suffix: file.end_of_word_suffix.unwrap_or_default(),
                 fuse_unk: file.fuse_unk.unwrap_or(false),
                 byte_fallback: file.byte_fallback.unwrap_or(false),
                 ignore_merges: file.ignore_merges.unwrap_or(false),
             };
-            ModelAlgorithm::Bpe(Bpe::new(&vocab, merges, options)?)
+            ModelAlgorithm::Bpe(Bpe::new(&vocab, file.merges.unwrap_or_default(), options)?)
         }
         ("Unigram", Some(scores)) => {
             let count = scores.len();

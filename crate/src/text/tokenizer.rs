@@ -10,6 +10,7 @@ use std::cell::RefCell;
 
 use serde_json::Value;
 
+use super::compact;
 use super::components::Normalizers;
 use super::decode::{TokenDecoder, TokenPiece};
 use super::model::TokenizerModel;
@@ -18,7 +19,7 @@ use super::post_processor::SequenceTemplate;
 use super::special_token_guard::RenderedPrompt;
 use super::split::PreTokenizers;
 use super::tokenizer_error;
-use super::tokenizer_file;
+use super::tokenizer_file::{self, TokenizerFile};
 use crate::Result;
 use crate::util::limits::MAX_EOS_TOKENS;
 use crate::util::map::SortedMap;
@@ -32,7 +33,7 @@ pub use stream::StreamDecoder;
 /// The files of a tokenizer. Only tokenizer.json is required.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TokenizerFiles<'a> {
-    /// tokenizer.json
+    /// tokenizer.json, or the compact form that [`Tokenizer::load_and_compact`] made of it.
     pub tokenizer: &'a [u8],
     /// tokenizer_config.json
     pub tokenizer_config: Option<&'a [u8]>,
@@ -91,12 +92,35 @@ impl Tokenizer {
     }
 
     /// Creates a tokenizer from all its files.
+    ///
+    /// # Errors
+    /// `Tokenizer` if a file is not valid or needs something that is not supported.
     pub fn load(files: TokenizerFiles) -> Result<Tokenizer> {
+        Self::build(files, |_| {})
+    }
+
+    /// As [`Self::load`], and returns a compact form of tokenizer.json, which loads several times
+    /// as fast. It is of this version of the library: keep it in a cache only.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_and_compact(files: TokenizerFiles) -> Result<(Tokenizer, Vec<u8>)> {
+        let mut compact = Vec::new();
+        let tokenizer = Self::build(files, |file| compact = compact::write(file))?;
+        Ok((tokenizer, compact))
+    }
+
+    /// Builds the tokenizer; `look` sees tokenizer.json before it is taken apart.
+    fn build(files: TokenizerFiles, look: impl FnOnce(&mut TokenizerFile)) -> Result<Tokenizer> {
         let config = json_file(files.tokenizer_config, "tokenizer_config.json")?;
         let map = json_file(files.special_tokens_map, "special_tokens_map.json")?;
         let generation = json_file(files.generation_config, "generation_config.json")?;
 
-        let mut file = tokenizer_file::parse(files.tokenizer)?;
+        let mut file = match compact::is_compact(files.tokenizer) {
+            true => compact::read(files.tokenizer)?,
+            false => tokenizer_file::parse(files.tokenizer)?,
+        };
+        look(&mut file);
         merge_added_tokens(&mut file.added_tokens, &config)?;
         let decoder = file.decoder.take();
         let normalizers = Normalizers::load(&file.normalizer)?;

@@ -1,7 +1,7 @@
 //! tokenizer.json as parsed by serde.
 
-use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -10,9 +10,9 @@ use super::tokenizer_error;
 use crate::Result;
 use crate::util::limits::MAX_TOKENIZER_PART_BYTES;
 
-/// tokenizer.json.
-#[derive(Deserialize)]
-pub(super) struct TokenizerFile<'a> {
+/// tokenizer.json. Serializes without the vocabulary and the merges.
+#[derive(Deserialize, Serialize)]
+pub(super) struct TokenizerFile {
     #[serde(default)]
     pub added_tokens: Vec<AddedTokenEntry>,
     #[serde(default, deserialize_with = "limited")]
@@ -23,14 +23,12 @@ pub(super) struct TokenizerFile<'a> {
     pub post_processor: Value,
     #[serde(default, deserialize_with = "limited")]
     pub decoder: Value,
-    #[serde(borrow, deserialize_with = "model_file")]
-    pub model: ModelFile<'a>,
+    #[serde(deserialize_with = "model_file")]
+    pub model: ModelFile,
 }
 
 /// Deserializes the model; its errors name it.
-fn model_file<'de: 'a, 'a, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<ModelFile<'a>, D::Error> {
+fn model_file<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ModelFile, D::Error> {
     ModelFile::deserialize(deserializer).map_err(|e| D::Error::custom(format!("model: {e}")))
 }
 
@@ -48,7 +46,7 @@ fn limited<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error
 
 /// Entry of `added_tokens`, or of tokenizer_config.json's `added_tokens_decoder` (whose key is the
 /// id).
-#[derive(Deserialize, Clone)]
+#[derive(Deserialize, Serialize, Clone)]
 pub(super) struct AddedTokenEntry {
     #[serde(default)]
     pub id: u32,
@@ -66,7 +64,7 @@ pub(super) struct AddedTokenEntry {
 }
 
 /// Parses tokenizer.json.
-pub(super) fn parse(text: &[u8]) -> Result<TokenizerFile<'_>> {
+pub(super) fn parse(text: &[u8]) -> Result<TokenizerFile> {
     serde_json::from_slice(text)
         .map_err(|e| tokenizer_error(format!("tokenizer.json is not valid: {e}")))
 }

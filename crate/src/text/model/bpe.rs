@@ -23,21 +23,40 @@ pub(in super::super) struct Merges {
 }
 
 impl Merges {
+    /// Creates the list from `[left, right, merged]` of each rank.
+    pub fn from_pairs(pairs: Vec<[u32; 3]>) -> Merges {
+        let mut merges = Merges {
+            pairs,
+            table: Vec::new(),
+        };
+        merges.fill_table((merges.pairs.len() * 2).next_power_of_two().max(64));
+        merges
+    }
+
+    /// `[left, right, merged]` of each rank.
+    pub fn pairs(&self) -> &[[u32; 3]] {
+        &self.pairs
+    }
+
     /// Adds the merge of the next rank. Of two merges of the same pair the later one counts.
     pub fn push(&mut self, left: u32, right: u32, merged: u32) {
         if (self.pairs.len() + 1) * 2 > self.table.len() {
-            let size = (self.table.len() * 2).max(64);
-            self.table.clear();
-            self.table.resize(size, NO_ENTRY);
-            for rank in 0..self.pairs.len() {
-                let [left, right, _] = self.pairs[rank];
-                let slot = self.find(left, right);
-                self.table[slot] = rank as u32;
-            }
+            self.fill_table((self.table.len() * 2).max(64));
         }
         let slot = self.find(left, right);
         self.table[slot] = self.pairs.len() as u32;
         self.pairs.push([left, right, merged]);
+    }
+
+    /// Fills a table of `size`, a power of two.
+    fn fill_table(&mut self, size: usize) {
+        self.table.clear();
+        self.table.resize(size, NO_ENTRY);
+        for rank in 0..self.pairs.len() {
+            let [left, right, _] = self.pairs[rank];
+            let slot = self.find(left, right);
+            self.table[slot] = rank as u32;
+        }
     }
 
     fn find(&self, left: u32, right: u32) -> usize {

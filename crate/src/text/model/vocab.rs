@@ -68,8 +68,47 @@ impl Vocab {
         self.by_id[id as usize] = entry as u32;
     }
 
+    /// Creates a vocabulary from the lists of [`Self::lists`]; `None` if they contradict each
+    /// other.
+    pub fn from_lists(text: String, [ends, ids, by_id]: [Vec<u32>; 3]) -> Option<Vocab> {
+        let last = ends.last().copied().unwrap_or_default();
+        let is_whole = last as usize == text.len()
+            && ends.is_sorted()
+            && ends.iter().all(|end| text.is_char_boundary(*end as usize))
+            && ids.len() == ends.len()
+            && ids.iter().all(|id| (*id as usize) < by_id.len())
+            && by_id
+                .iter()
+                .all(|entry| *entry == NO_ENTRY || (*entry as usize) < ends.len());
+        if !is_whole {
+            return None;
+        }
+        let mut vocab = Vocab {
+            text,
+            ends,
+            ids,
+            by_id,
+            ..Vocab::default()
+        };
+        vocab.hashes = (0..vocab.ends.len() as u32)
+            .map(|entry| VocabHash::new().add(vocab.entry(entry).as_bytes()).fold())
+            .collect();
+        vocab.fill_table((vocab.ends.len() * 2).next_power_of_two().max(64));
+        Some(vocab)
+    }
+
+    /// What the vocabulary is rebuilt from: all tokens, concatenated; the end of each in bytes; the
+    /// id of each; the token of each id, as an index.
+    pub fn lists(&self) -> (&str, [&[u32]; 3]) {
+        (&self.text, [&self.ends, &self.ids, &self.by_id])
+    }
+
     fn grow(&mut self) {
-        let size = (self.table.len() * 2).max(64);
+        self.fill_table((self.table.len() * 2).max(64));
+    }
+
+    /// Fills a table of `size`, a power of two.
+    fn fill_table(&mut self, size: usize) {
         self.table.clear();
         self.table.resize(size, NO_ENTRY);
         for (entry, hash) in self.hashes.iter().enumerate() {
