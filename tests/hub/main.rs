@@ -8,6 +8,7 @@ mod truth;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -309,6 +310,94 @@ fn files_that_others_replace_are_not_requested() {
         replaced.iter().all(|name| !names.contains(*name)),
         "{names:?}"
     );
+}
+
+/// Entries of the cache with compact tokenizers.
+fn compact_tokenizers(server: &Server) -> Vec<PathBuf> {
+    let sources = std::fs::read_dir(server.root.join("cache")).expect("a cache");
+    let folders = sources.flatten().map(|source| source.path().join("~made"));
+    let entries = folders.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten());
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.to_string_lossy().contains("tokenizer-"));
+    paths.sort();
+    paths
+}
+
+/// A tokenizer.json of more than a megabyte, and the text of its token 7.
+fn large_tokenizer(prefix: &str) -> (Vec<u8>, String) {
+    let vocab = (0..60_000).map(|id| format!("\"{prefix}{id:08}\":{id}"));
+    let vocab: Vec<_> = vocab.collect();
+    let json = format!(
+        r#"{{"model":{{"type":"WordLevel","vocab":{{{}}},"unk_token":"{prefix}00000000"}}}}"#,
+        vocab.join(",")
+    );
+    (json.into_bytes(), format!("{prefix}00000007"))
+}
+
+#[test]
+fn a_large_tokenizer_is_kept_in_its_compact_form() {
+    let (server, _) = single();
+    let (json, word) = large_tokenizer("a");
+    server.file("tokenizer.json", &json);
+    let load = |word: &str| {
+        block_on(async {
+            let open = async || open(&options(&server)).await;
+            let text = Source::load(open, async |source| {
+                let text = TextPipeline::open(source).await?;
+                Ok((source.clone(), text))
+            });
+            let (source, text) = text.await.expect("a tokenizer");
+            assert_eq!(text.tokenizer().expect("it").token_to_id(word), Some(7));
+            source.flush().await;
+        });
+    };
+    load(&word);
+    let first = compact_tokenizers(&server);
+    assert_eq!(first.len(), 2, "{first:?}");
+
+    // The next load does not read the file: its parts may even be missing.
+    let folder = first[0].parent().and_then(|folder| folder.parent());
+    let folder = folder.expect("a folder").join("tokenizer.json");
+    let entries = std::fs::read_dir(&folder)
+        .expect("the file's parts")
+        .flatten();
+    let parts = entries
+        .map(|entry| entry.path())
+        .filter(|path| !path.ends_with("manifest"));
+    let removed = parts
+        .map(|part| std::fs::remove_file(part).expect("a part"))
+        .count();
+    assert!(removed > 0);
+    let seen = server.log(0).len();
+    load(&word);
+    let bytes: u64 = server.log(seen).iter().map(|request| request.bytes).sum();
+    assert_eq!(bytes, 0);
+
+    // A damaged form is replaced by a new one.
+    let entry = first
+        .iter()
+        .find(|path| !path.to_string_lossy().ends_with("-whole"));
+    let entry = entry.expect("an entry");
+    let mut damaged = std::fs::read(entry).expect("its bytes");
+    damaged[40] ^= 0xff;
+    std::fs::write(entry, &damaged).expect("written");
+    load(&word);
+    assert_ne!(std::fs::read(entry).expect("its bytes"), damaged);
+
+    // Another file has another form, and the first one goes.
+    let (json, word) = large_tokenizer("b");
+    server.change("tokenizer.json", &json);
+    load(&word);
+    let second = compact_tokenizers(&server);
+    assert!(second.len() == 2 && second != first, "{second:?}");
+
+    // Small files have none.
+    server.change(
+        "tokenizer.json",
+        br#"{"model":{"type":"WordLevel","vocab":{"b":7},"unk_token":"b"}}"#,
+    );
+    load("b");
+    assert_eq!(compact_tokenizers(&server), second);
 }
 
 #[test]

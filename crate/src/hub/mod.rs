@@ -40,8 +40,7 @@ pub use native::{DirStore, LocalDir, NativeTransport};
 pub use parts::FileInfo;
 pub use progress::{Phase, Progress, ProgressEvent};
 pub use retry::RetryPolicy;
-pub use source::Source;
-pub use source::{cached_models, delete_cached};
+pub use source::{FileForm, Source, cached_models, delete_cached};
 pub use transport::{
     ContentRange, HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport,
     TransportError,

@@ -1,5 +1,8 @@
 //! A model's files by name, independent of the source kind.
 
+mod derived;
+
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::pin;
@@ -20,6 +23,8 @@ use crate::format::gguf::{mmproj::is_mmproj, parse_split_name};
 use crate::format::safetensors::SafetensorsHeader;
 use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
+pub use derived::FileForm;
+use derived::StoredForms;
 use futures_util::future::join_all;
 
 #[cfg(target_arch = "wasm32")]
@@ -37,6 +42,7 @@ pub struct Source {
     /// Persistent storage, if enabled.
     store: Option<DefaultStore>,
     ahead: Rc<FilesAhead>,
+    forms: Rc<RefCell<StoredForms>>,
 }
 
 impl Source {
@@ -68,6 +74,7 @@ impl Source {
                 abort,
                 store,
                 ahead: Rc::default(),
+                forms: Rc::default(),
             });
         }
         #[cfg(target_arch = "wasm32")]
@@ -103,6 +110,7 @@ impl Source {
                 abort,
                 store,
                 ahead: Rc::default(),
+                forms: Rc::default(),
             });
         }
         let http = http?;
@@ -116,6 +124,7 @@ impl Source {
             abort,
             store,
             ahead: Rc::default(),
+            forms: Rc::default(),
         })
     }
 
@@ -140,6 +149,7 @@ impl Source {
             abort,
             store,
             ahead: Rc::default(),
+            forms: Rc::default(),
         })
     }
 
@@ -160,69 +170,6 @@ impl Source {
     /// Whether anything is persisted between visits.
     pub(crate) fn is_persistent(&self) -> bool {
         self.store.is_some()
-    }
-
-    fn derived_chunk_key(&self, set: &str, rest: &str) -> String {
-        cache::derived_key(self.name(), &format!("{set}-{rest}"))
-    }
-
-    /// Whether all chunks of a set derived from this model's files are stored.
-    pub(crate) async fn has_derived_set(&self, set: &str) -> bool {
-        match &self.store {
-            Some(store) => store
-                .get(&self.derived_chunk_key(set, "whole"), 0)
-                .await
-                .is_some(),
-            None => false,
-        }
-    }
-
-    /// Reads a stored chunk of a derived set; it must have `size` bytes.
-    pub(crate) async fn read_derived_chunk(
-        &self,
-        set: &str,
-        index: usize,
-        size: u64,
-    ) -> Option<Chunk> {
-        let key = self.derived_chunk_key(set, &format!("{index}-{size}"));
-        self.store
-            .as_ref()?
-            .get(&key, size)
-            .await
-            .filter(|chunk| chunk.len() as u64 == size)
-    }
-
-    /// Stores a chunk of a derived set; false if there was no space.
-    pub(crate) async fn write_derived_chunk(&self, set: &str, index: usize, chunk: &Chunk) -> bool {
-        let Some(store) = &self.store else {
-            return false;
-        };
-        store
-            .put(
-                &self.derived_chunk_key(set, &format!("{index}-{}", chunk.len())),
-                chunk,
-            )
-            .await
-            .is_ok()
-    }
-
-    /// Marks a derived set as complete.
-    pub(crate) async fn complete_derived_set(&self, set: &str) {
-        if let Some(store) = &self.store {
-            let _ = store
-                .put(
-                    &self.derived_chunk_key(set, "whole"),
-                    &Chunk::from_vec(b"whole".to_vec()),
-                )
-                .await;
-        }
-    }
-
-    /// Removes the chunks of all derived sets of this model whose names start with `group`.
-    pub(crate) async fn clear_derived_sets(&self, group: &str) {
-        if let Some(store) = &self.store {
-            cache::clear_derived(store, self.name(), group).await;
-        }
     }
 
     /// The source's name in messages: URL with revision, or folder.
@@ -267,9 +214,10 @@ impl Source {
         Ok(loaded)
     }
 
-    /// Waits until everything this load downloaded is cached. Needed with
+    /// Waits until everything this load downloaded or kept is cached. Needed with
     /// [`HubOptions::defer_finalize`].
     pub async fn flush(&self) {
+        self.store_forms().await;
         if let Some(http) = self.kind.http() {
             http.flush().await;
         }
@@ -277,9 +225,10 @@ impl Source {
 
     /// Evicts cached files that may be corrupt. Returns whether there were any.
     async fn evict_corrupt(&self, error: &Error) -> bool {
+        let has_evicted = self.evict_forms().await;
         match self.kind.http() {
-            Some(http) => http.evict_corrupt(error).await,
-            None => false,
+            Some(http) => http.evict_corrupt(error).await || has_evicted,
+            None => has_evicted,
         }
     }
 

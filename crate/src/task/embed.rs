@@ -184,7 +184,7 @@ impl EmbedderFiles {
         }
         let padding = read.sources.pad_token();
         let max_length = sentence.max_length.or(read.max_length);
-        let text = read.sources.build()?;
+        let text = read.sources.build(source)?;
         if shared.is_some_and(|s| s.padded) {
             let named = padding.and_then(|token| text.tokenizer().ok()?.token_to_id(&token));
             let own = files

@@ -49,7 +49,7 @@ impl LoadedLanguageModel {
     ) -> Result<Self> {
         let mut text = TextPipeline::default();
         let build = async {
-            text = texts.build()?;
+            text = texts.build(source)?;
             Ok(())
         };
         let model = Model::load_concurrently(gpu, source, files, options, Box::pin(build)).await?;

@@ -42,9 +42,9 @@ pub use serves_task::{LoadFuture, ServesTask, TaskFiles, TaskLoad};
 pub use speak::{AudioCodec, SPEAK_OPTIONS, SpeakRequest, SpeechSynthesizer, SynthesisResult};
 pub use task_files::task_of;
 pub use text_encoder::TextEncoder;
-#[cfg(all(target_arch = "wasm32", feature = "engine-api"))]
-pub(crate) use text_pipeline::TEXT_FILES;
 pub use text_pipeline::TextPipeline;
+#[cfg(all(target_arch = "wasm32", feature = "engine-api"))]
+pub(crate) use text_pipeline::{TEXT_FILES, TOKENIZER_FORM};
 pub use text_stream::TokenInfo;
 pub use transcribe::{
     AsrTimings, SegmentEvent, TRANSCRIBE_OPTIONS, TimestampMode, TranscribeRequest, Transcriber,

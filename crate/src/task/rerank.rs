@@ -72,7 +72,7 @@ async fn load_reranker(request: TaskLoad<'_>) -> Result<Reranker> {
     let files = open_encoder(source, files, &[]).await?;
     let config = &files.config;
     let read = EncoderText::read(source, &files).await?;
-    let text = read.sources.build()?;
+    let text = read.sources.build(source)?;
     let (head, asking) = if has_score_head(config) {
         (EncoderHead::Score, PromptStyle::Pair)
     } else {

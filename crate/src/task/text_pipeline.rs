@@ -4,8 +4,11 @@ use crate::chat::{self, AnswerFormat};
 use crate::exec::ModelFiles;
 use crate::format::gguf::Gguf;
 use crate::format::mlc_chat;
-use crate::hub::Source;
-use crate::text::{ChatInput, ChatTemplate, SlowTokenizerFiles, Tokenizer, TokenizerFiles};
+use crate::hub::{FileForm, Source};
+use crate::text::{
+    COMPACT_VERSION, ChatInput, ChatTemplate, SlowTokenizerFiles, Tokenizer, TokenizerFiles,
+    is_compact,
+};
 use crate::{Error, Result};
 use futures_util::future::{try_join, try_join3};
 use serde_json::Value;
@@ -42,7 +45,7 @@ impl TextPipeline {
         {
             files = TokenizerSources::from_gguf(&gguf)?;
         }
-        let parts = files.build()?;
+        let parts = files.build(source)?;
         parts.tokenizer()?;
         Ok(parts)
     }
@@ -128,10 +131,16 @@ impl TextPipeline {
     }
 }
 
-/// The files that the tokenizer and the chat template of every folder are read from, if it has them.
+/// tokenizer.json of a folder, read in its compact form once that is stored.
+pub(crate) const TOKENIZER_FORM: FileForm = FileForm {
+    file: "tokenizer.json",
+    name: "tokenizer",
+    version: COMPACT_VERSION,
+};
+
+/// The other files that the tokenizer and the chat template of every folder are read from, if it has them.
 #[cfg(all(target_arch = "wasm32", feature = "engine-api"))]
-pub(crate) const TEXT_FILES: [&str; 4] = [
-    "tokenizer.json",
+pub(crate) const TEXT_FILES: [&str; 3] = [
     "tokenizer_config.json",
     "generation_config.json",
     "chat_template.jinja",
@@ -183,6 +192,8 @@ async fn convert_slow_tokenizer(
 #[derive(Default)]
 pub(super) struct TokenizerSources {
     tokenizer: Option<Vec<u8>>,
+    /// Whether `tokenizer` has a compact form that the next load can read.
+    keeps_form: bool,
     pub(super) tokenizer_config: Option<Vec<u8>>,
     special_tokens_map: Option<Vec<u8>>,
     pub(super) generation_config: Option<Vec<u8>>,
@@ -216,18 +227,22 @@ impl TokenizerSources {
             };
             Ok((jinja, json))
         };
-        let others = try_join(read("tokenizer.json"), read("generation_config.json"));
+        let tokenizer = Box::pin(source.read_form(TOKENIZER_FORM));
+        let others = try_join(tokenizer, read("generation_config.json"));
         let (
             (tokenizer, generation_config),
             (tokenizer_config, special_tokens_map),
             (jinja, template_json),
         ) = try_join3(others, named_tokens, template).await?;
+        let is_file = tokenizer.as_ref().is_some_and(|bytes| !is_compact(bytes));
+        let keeps_form = is_file && source.keeps_form(TOKENIZER_FORM).await;
         let tokenizer = match tokenizer {
             Some(bytes) => Some(bytes),
             None => Box::pin(convert_slow_tokenizer(source, tokenizer_config.as_deref())).await?,
         };
         Ok(Self {
             tokenizer,
+            keeps_form,
             tokenizer_config,
             special_tokens_map,
             generation_config,
@@ -259,24 +274,26 @@ impl TokenizerSources {
     }
 
     /// Builds the tokenizer and the chat template.
-    pub(super) fn build(&self) -> Result<TextPipeline> {
+    pub(super) fn build(self, source: &Source) -> Result<TextPipeline> {
         let config = self.tokenizer_config.as_deref();
         let template =
             ChatTemplate::load(self.jinja.as_deref(), self.template_json.as_deref(), config)?;
-
+        let files = self.tokenizer.as_deref().map(|tokenizer| TokenizerFiles {
+            tokenizer,
+            tokenizer_config: config,
+            special_tokens_map: self.special_tokens_map.as_deref(),
+            generation_config: self.generation_config.as_deref(),
+        });
+        let tokenizer = match files {
+            Some(files) if self.keeps_form => {
+                let (tokenizer, compact) = Tokenizer::load_and_compact(files)?;
+                source.keep_form(TOKENIZER_FORM, compact);
+                Some(tokenizer)
+            }
+            files => files.map(Tokenizer::load).transpose()?,
+        };
         Ok(TextPipeline {
-            tokenizer: self
-                .tokenizer
-                .as_ref()
-                .map(|bytes: &Vec<u8>| {
-                    Tokenizer::load(TokenizerFiles {
-                        tokenizer: bytes,
-                        tokenizer_config: config,
-                        special_tokens_map: self.special_tokens_map.as_deref(),
-                        generation_config: self.generation_config.as_deref(),
-                    })
-                })
-                .transpose()?,
+            tokenizer,
             template,
         })
     }

@@ -19,8 +19,8 @@ use crate::exec::{MAX_SEQUENCES, MeasureOptions, ModelFiles};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use crate::task::{
-    ChatLease, ChatPool, Embedder, GenerateRequest, TEXT_FILES, Task, TaskModel, TextPipeline,
-    VisionPipeline, parse_submit_group,
+    ChatLease, ChatPool, Embedder, GenerateRequest, TEXT_FILES, TOKENIZER_FORM, Task, TaskModel,
+    TextPipeline, VisionPipeline, parse_submit_group,
 };
 use crate::{Error, Result};
 use audio::AudioInputState;
@@ -214,7 +214,9 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         let name = string_property(options, "model").unwrap_or_else(|| SELECTED_FILES_NAME.into());
         let _small = source.gguf().is_none().then(|| {
             let files = [&["config.json"][..], &TEXT_FILES].concat();
-            Background::start(source.read_ahead(&files))
+            let files = source.read_ahead(&files);
+            let form = source.read_form_ahead(TOKENIZER_FORM);
+            Background::start(async move { _ = join(files, form).await })
         });
         let open_second = async |name: &str, progress: &Progress| {
             let hub = HubOptions {

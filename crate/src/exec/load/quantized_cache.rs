@@ -202,7 +202,7 @@ impl<'a> QuantizedCache<'a> {
                 return Ok(());
             }
         }
-        self.source.complete_derived_set(&self.set).await;
+        self.source.complete_derived_set(&self.set, "whole").await;
         Ok(())
     }
 }
