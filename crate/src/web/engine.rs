@@ -24,6 +24,7 @@ use crate::task::{
 };
 use crate::{Error, Result};
 use audio::AudioInputState;
+use futures_util::future::join;
 use js_sys::{Array, Function, Promise};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
