@@ -432,6 +432,47 @@ fn files_read_ahead_are_requested_once() {
 }
 
 #[test]
+fn stored_weights_are_read_ahead() {
+    let (server, expected) = single();
+    let read = async |is_ahead: bool| {
+        let source = open(&options(&server)).await?;
+        let seen = server.log(0).len();
+        let read = if is_ahead {
+            let (_, read) =
+                futures_util::future::join(source.read_weights_ahead(), tensors(&source)).await;
+            read
+        } else {
+            tensors(&source).await
+        };
+        source.drop_reads_ahead();
+        Ok::<_, Error>((read?, server.log(seen).len()))
+    };
+    // Nothing is requested ahead of a load that may need something else.
+    block_on(async {
+        let source = open(&options(&server)).await.expect("a source");
+        let seen = server.log(0).len();
+        source.read_weights_ahead().await;
+        assert_eq!(server.log(seen).len(), 0);
+    });
+    let (first, _) = block_on(read(false)).expect("the first load");
+    assert_eq!(first, expected);
+    let (usual, requests) = block_on(read(false)).expect("a load");
+    let (ahead, ahead_requests) = block_on(read(true)).expect("a load");
+    assert_eq!((&usual, &ahead), (&expected, &expected));
+    assert_eq!(ahead_requests, requests);
+
+    // A file that has changed since is not mixed with the parts that were read ahead.
+    let changed = content(50);
+    let source = block_on(open(&options(&server))).expect("a source");
+    block_on(source.read_weights_ahead());
+    server.change(WEIGHTS, &file_of(&changed));
+    let mixed = block_on(tensors(&source)).expect("a load");
+    assert!(mixed == expected || mixed == changed);
+    let (read, _) = block_on(read(true)).expect("a load");
+    assert_eq!(read, changed);
+}
+
+#[test]
 fn changed_files_are_detected_and_the_rest_stay_cached() {
     let (server, expected) = single();
     block_on(async { load(&open(&options(&server)).await?).await }).expect("the first load");

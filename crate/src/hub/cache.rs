@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chunk::Chunk;
 use super::model_ref::{percent_decode, percent_encode};
+use super::read_ahead::ReadsAhead;
 use super::remote::FileValidator;
 use super::tensors::{INDEX_FILE_NAME, SINGLE_FILE_NAME};
 use crate::format::gguf::{parse_split_name, split_file_name};
@@ -124,6 +125,7 @@ pub(crate) struct SourceCache<S> {
     store: S,
     source: String,
     listing: RefCell<Listing>,
+    ahead: ReadsAhead<Option<Chunk>>,
 }
 
 /// Known keys of a source's entries.
@@ -140,6 +142,7 @@ impl<S: KeyValueStore> SourceCache<S> {
             store,
             source: percent_encode(source, false),
             listing: RefCell::default(),
+            ahead: ReadsAhead::default(),
         }
     }
 
@@ -212,12 +215,35 @@ impl<S: KeyValueStore> SourceCache<S> {
     ) -> Option<Chunk> {
         let key = self.part_key(file, identity, part_size, index);
         let size = part_size.min(identity.size.saturating_sub(index * part_size));
-        let chunk = self.store.get(&key, size).await?;
+        let ahead = self.ahead.take(&key).await.flatten();
+        let chunk = match ahead {
+            Some(chunk) => chunk,
+            None => self.store.get(&key, size).await?,
+        };
         if chunk.len() as u64 == size {
             return Some(chunk);
         }
         self.delete(&key).await;
         None
+    }
+
+    /// Reads a part before it is asked for: [`Self::part`] waits for it, once.
+    pub async fn read_part_ahead(
+        &self,
+        file: &str,
+        identity: &FileValidator,
+        part_size: u64,
+        index: u64,
+    ) {
+        let key = self.part_key(file, identity, part_size, index);
+        let size = part_size.min(identity.size.saturating_sub(index * part_size));
+        let end = self.ahead.begin(&key);
+        end.finish(self.store.get(&key, size).await);
+    }
+
+    /// Drops the parts that were read ahead and that nothing has asked for.
+    pub fn drop_parts_ahead(&self) {
+        self.ahead.clear();
     }
 
     pub async fn put_part(

@@ -12,12 +12,13 @@ use super::abort::AbortFlag;
 use super::model_ref::ModelRef;
 use super::parts::{FileInfo, PartSource};
 use super::progress::Progress;
-use super::read_ahead::FilesAhead;
+use super::read_ahead::ReadsAhead;
 #[cfg(not(target_arch = "wasm32"))]
 use super::source_kind::LocalDir;
 #[cfg(target_arch = "wasm32")]
 use super::source_kind::PickedFiles;
 use super::source_kind::{DefaultHttpSource, DefaultStore, DefaultTransport, SourceKind};
+use super::tensors::{INDEX_FILE_NAME, SINGLE_FILE_NAME};
 use super::{CachedModel, Chunk, HubOptions, KeyValueStore, cache, parts, tensors};
 use crate::format::gguf::{mmproj::is_mmproj, parse_split_name};
 use crate::format::safetensors::SafetensorsHeader;
@@ -32,6 +33,17 @@ use super::browser::PickedFile;
 #[cfg(target_arch = "wasm32")]
 use super::webllm::{self, WebLlm};
 
+/// What is read before a load asks for it.
+#[derive(Default)]
+struct Ahead {
+    files: ReadsAhead<Result<Option<Vec<u8>>>>,
+    checkpoint: ReadsAhead<Result<Checkpoint>>,
+}
+
+/// Bytes of weights that are read ahead: what the threads of a fast device read from the cache while
+/// it opens.
+const WEIGHT_BYTES_AHEAD: u64 = 96 << 20;
+
 /// The files of one model. Clones share caches and state.
 #[derive(Clone)]
 pub struct Source {
@@ -41,7 +53,7 @@ pub struct Source {
     abort: AbortFlag,
     /// Persistent storage, if enabled.
     store: Option<DefaultStore>,
-    ahead: Rc<FilesAhead>,
+    ahead: Rc<Ahead>,
     forms: Rc<RefCell<StoredForms>>,
 }
 
@@ -314,7 +326,7 @@ impl Source {
 
     /// Reads a whole small file; `None` if it does not exist.
     pub async fn read_optional(&self, file: &str) -> Result<Option<Vec<u8>>> {
-        match self.ahead.take(file).await {
+        match self.ahead.files.take(file).await {
             Some(bytes) => bytes,
             None => self.read_now(file).await,
         }
@@ -330,7 +342,7 @@ impl Source {
         let reads: Vec<_> = files
             .iter()
             .map(|file| {
-                let end = self.ahead.begin(file);
+                let end = self.ahead.files.begin(file);
                 let (source, file) = (self.clone(), (*file).to_owned());
                 async move { end.finish(source.read_now(&file).await) }
             })
@@ -366,7 +378,46 @@ impl Source {
     /// Reads the headers of the model's safetensors: of `model.safetensors`, or of the shards in
     /// its index.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
+        match self.ahead.checkpoint.take(SINGLE_FILE_NAME).await {
+            Some(checkpoint) => checkpoint,
+            None => self.checkpoint_now().await,
+        }
+    }
+
+    async fn checkpoint_now(&self) -> Result<Checkpoint> {
         self.guard_load(tensors::open_checkpoint(&*self.kind)).await
+    }
+
+    /// Starts to read the headers of the model's safetensors and their first parts, if an earlier
+    /// load has stored them: [`Self::checkpoint`] and [`Self::stream_tensors`] wait for them, once.
+    /// The returned future reads them; if it is dropped, they are read when they are asked for.
+    pub fn read_weights_ahead(&self) -> impl Future<Output = ()> + 'static {
+        let end = self.ahead.checkpoint.begin(SINGLE_FILE_NAME);
+        let source = self.clone();
+        async move {
+            let Some(http) = source.kind.http() else {
+                return;
+            };
+            if !http.is_recorded(SINGLE_FILE_NAME).await && !http.is_recorded(INDEX_FILE_NAME).await
+            {
+                return;
+            }
+            let checkpoint = source.checkpoint_now().await;
+            let files = checkpoint.as_ref().ok().map(|found| found.files.clone());
+            end.finish(checkpoint);
+            if let Some(files) = files {
+                http.read_parts_ahead(&files, WEIGHT_BYTES_AHEAD).await;
+            }
+        }
+    }
+
+    /// Drops what was read ahead and nothing has asked for.
+    pub fn drop_reads_ahead(&self) {
+        self.ahead.files.clear();
+        self.ahead.checkpoint.clear();
+        if let Some(http) = self.kind.http() {
+            http.drop_parts_ahead();
+        }
     }
 
     /// Reads the header of one safetensors file. Returns the file's length with it.

@@ -24,7 +24,7 @@ use crate::task::{
 };
 use crate::{Error, Result};
 use audio::AudioInputState;
-use futures_util::future::join;
+use futures_util::future::join3;
 use js_sys::{Array, Function, Promise};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -203,7 +203,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         Some(_) => Progress::in_sequence(report, MODEL_SHARE),
         None => [Progress::new(report), Progress::silent()],
     };
-    // The device takes a tenth of a second; meanwhile the files are found and the small ones read.
+    // The device takes a tenth of a second; meanwhile the files are found and the first ones read.
     let opening = {
         let device = device.clone();
         Cell::new(Some(Background::start(
@@ -213,11 +213,12 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let open = async || open_source(options, progress.clone()).await;
     let (mut loaded, source, second) = Source::load(open, async |source| {
         let name = string_property(options, "model").unwrap_or_else(|| SELECTED_FILES_NAME.into());
-        let _small = source.gguf().is_none().then(|| {
+        let _ahead = source.gguf().is_none().then(|| {
             let files = [&["config.json"][..], &TEXT_FILES].concat();
             let files = source.read_ahead(&files);
             let form = source.read_form_ahead(TOKENIZER_FORM);
-            Background::start(async move { _ = join(files, form).await })
+            let weights = source.read_weights_ahead();
+            Background::start(async move { _ = join3(files, form, weights).await })
         });
         let open_second = async |name: &str, progress: &Progress| {
             let hub = HubOptions {
@@ -250,6 +251,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
             Err(error) if error.is_loss_by_memory() => attempt().await?,
             loaded => loaded?,
         };
+        source.drop_reads_ahead();
         loaded.enable_images(source.clone(), run).await?;
         if let Some(name) = &request.draft {
             let draft = open_second(name, &draft_progress).await?;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::HttpSource;
 use super::http_file::HttpFile;
+use crate::format::CheckpointFile;
 use crate::hub::cache::{CachedFile, FileManifest, KeyValueStore};
 use crate::hub::chunk::{Chunk, ChunkBuffer};
 use crate::hub::parts::{FileInfo, PartSource, concat_chunks, progress_key};
@@ -14,6 +15,7 @@ use crate::hub::remote::{FileValidator, RangeReader, ReadFault};
 use crate::hub::transport::Transport;
 use crate::util::sha256::INITIAL_STATE;
 use crate::{Error, Result};
+use futures_util::future::join_all;
 
 /// Error text for a file that an earlier load did not find.
 const CACHED_NOT_FOUND: &str = "the server did not have the file when last checked";
@@ -111,6 +113,44 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             }));
         }
         Ok(buffer.finish())
+    }
+
+    /// Whether an earlier load has stored the file, or found that the server does not have it.
+    /// Asks only the cache.
+    pub async fn is_recorded(&self, file: &str) -> bool {
+        match &self.cache {
+            Some(shelf) => shelf.manifest(file).await.is_some(),
+            None => false,
+        }
+    }
+
+    /// Reads the first stored parts of these files before they are asked for, at most `bytes`.
+    pub async fn read_parts_ahead(&self, files: &[CheckpointFile], bytes: u64) {
+        let Some(shelf) = &self.cache else { return };
+        let mut reads = Vec::new();
+        let all = files.iter().flat_map(|file| {
+            let parts = 0..file.size.div_ceil(self.part_size);
+            parts.map(move |part| (file, part))
+        });
+        for (file, part) in all.take((bytes / self.part_size) as usize) {
+            if let Some(entry) = self.opened_file(&file.name)
+                && self.is_stored(&file.name, part)
+            {
+                reads.push(async move {
+                    shelf
+                        .read_part_ahead(&file.name, &entry.identity, self.part_size, part)
+                        .await;
+                });
+            }
+        }
+        join_all(reads).await;
+    }
+
+    /// Drops the parts that were read ahead and that nothing has asked for.
+    pub fn drop_parts_ahead(&self) {
+        if let Some(shelf) = &self.cache {
+            shelf.drop_parts_ahead();
+        }
     }
 
     fn opened_file(&self, file: &str) -> Option<Rc<HttpFile<T>>> {

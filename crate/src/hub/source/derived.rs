@@ -97,7 +97,7 @@ impl Source {
     /// # Errors
     /// Errors of the source.
     pub async fn read_form(&self, form: FileForm) -> Result<Option<Vec<u8>>> {
-        match self.ahead.take(form.name).await {
+        match self.ahead.files.take(form.name).await {
             Some(bytes) => bytes,
             None => self.read_form_now(form).await,
         }
@@ -105,7 +105,7 @@ impl Source {
 
     /// Starts to read a form, as [`Self::read_ahead`] does files.
     pub fn read_form_ahead(&self, form: FileForm) -> impl Future<Output = ()> + 'static {
-        let end = self.ahead.begin(form.name);
+        let end = self.ahead.files.begin(form.name);
         let source = self.clone();
         async move { end.finish(source.read_form_now(form).await) }
     }
