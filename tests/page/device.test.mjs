@@ -45,6 +45,42 @@ after(async () => {
   if (folder) await rm(folder, { recursive: true, force: true });
 });
 
+test("large writes go through mapped buffers, in order with other work, and release them", async () => {
+  const found = await page.evaluate(async () => {
+    const { gpu } = await scene(2);
+    const MB = 1 << 20;
+    const large = gpu.buffer("large", 80 * MB, false);
+    const bytes = new Uint8Array(72 * MB);
+    const words = new Uint32Array(bytes.buffer);
+    for (let i = 0; i < words.length; i++) words[i] = Math.imul(i, 2654435761);
+    const { writeBuffer } = gpu.queue;
+    const direct = [];
+    gpu.queue.writeBuffer = (...args) => (direct.push(args[2].length - (args[3] ?? 0)), writeBuffer.apply(gpu.queue, args));
+    const ends = async (from, count) => {
+      const read = await gpu.read(large, from, count);
+      return read.every((byte, i) => byte === bytes[i]);
+    };
+    // More than all mapped buffers hold: the rest is written directly.
+    gpu.write(large, 4, bytes);
+    const first = [await ends(4, bytes.length), direct.splice(0)];
+    // A view with an odd end of a piece, over part of what was written, and a small write over its start.
+    gpu.write(large, 16, bytes.subarray(0, 9 * MB + 12));
+    gpu.write(large, 16, new Uint8Array(8));
+    const second = await gpu.read(large, 16, 9 * MB + 16);
+    const expected = [...new Uint8Array(8), ...bytes.subarray(8, 64)].every((byte, i) => second[i] === byte);
+    const last = second.slice(9 * MB + 4, 9 * MB + 12).every((byte, i) => byte === bytes[9 * MB + 4 + i]);
+    const kept = second.slice(9 * MB + 12).every((byte, i) => byte === bytes[9 * MB + 24 + i]);
+    const rest = direct.splice(0);
+    const made = gpu.uploads.made;
+    gpu.uploads.release();
+    const left = gpu.uploads.made;
+    gpu.write(large, 0, bytes.subarray(0, MB));
+    const again = await ends(0, MB);
+    return { first, expected, last, kept, rest, made, left, again, error: await gpu.takeError() };
+  });
+  assert.deepEqual(found, { first: [true, [40 << 20]], expected: true, last: true, kept: true, rest: [8], made: 4, left: 0, again: true, error: undefined });
+});
+
 test("all dispatch groups give the same result, and concurrent operations stay in order", async () => {
   const found = await page.evaluate(async () => {
     const { gpu, a, b, program, numbers } = await scene(40);
