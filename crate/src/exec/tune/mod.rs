@@ -13,6 +13,7 @@ use crate::hub::Source;
 use crate::ir::WeightKind;
 use crate::plan::WeightPlans;
 use crate::{Error, Result};
+use futures_util::future::{join, join_all};
 pub use candidates::{TuningCase, TuningTarget};
 use probe::Timings;
 pub use probe::time_candidates;
@@ -155,27 +156,30 @@ async fn find_table(
         return Ok(Tuning::without_choices(TuningSource::Off));
     }
     let contests = TuningCase::all_for(caps, &matrix_layouts(weights));
+    let dispatch_key = record::validity_key(caps, "a dispatch", 1);
+    let records = contests.iter().map(async |contest| {
+        let key = record::validity_key(caps, &contest.target.name(), contest.hash);
+        let known = match wanted {
+            TuneMode::Force => None,
+            _ => record::read_record(source, contest, &key).await,
+        };
+        (contest, known.ok_or(key))
+    });
+    let dispatch_cost = async {
+        match wanted {
+            TuneMode::Force => None,
+            _ => record::read_dispatch_cost(source, &dispatch_key).await,
+        }
+    };
+    let (found, known) = join(join_all(records), dispatch_cost).await;
     let mut records = Vec::new();
     let mut missing = Vec::new();
-
-    for contest in &contests {
-        let key = record::validity_key(caps, &contest.target.name(), contest.hash);
-        let known = if wanted == TuneMode::Force {
-            None
-        } else {
-            record::read_record(source, contest, &key).await
-        };
-        match known {
-            Some(record) => records.push((contest, record)),
-            None => missing.push((contest, key)),
+    for (contest, record) in found {
+        match record {
+            Ok(record) => records.push((contest, record)),
+            Err(key) => missing.push((contest, key)),
         }
     }
-    let dispatch_key = record::validity_key(caps, "a dispatch", 1);
-    let known = if wanted == TuneMode::Force {
-        None
-    } else {
-        record::read_dispatch_cost(source, &dispatch_key).await
-    };
     // Software timings say nothing about dispatch cost.
     let known_or_skipped = known.is_some() || (caps.software && wanted == TuneMode::Auto);
     let origin = match (missing.is_empty() && known_or_skipped, records.is_empty()) {
