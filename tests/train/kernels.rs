@@ -1,17 +1,17 @@
 //! Each kernel against its CPU reference, over shapes that no tile divides, with offsets and strides.
 
-use crate::{assert_close, run, run_as_each_device, unwritten, wide};
+use crate::{assert_close, run, run_as_each_device, run_on_matrices, unwritten, wide};
 use jerboa::format::layout::{AffineForm, Float, PackedMatrix, WeightLayout};
 use jerboa::format::quantize;
 use jerboa::ir::RopeSpec;
 use jerboa::kernels::matmul::WeightPlanes;
 use jerboa::kernels::view::View;
 use jerboa::reference::dequant::dequant;
-use jerboa_tests::{ACTIVATIONS, POOLINGS, bytes, number, random};
+use jerboa_tests::{ACTIVATIONS, POOLINGS, bytes, number, random, relative_l2};
 use jerboa_train::kernels::attention::{AttentionShape, QueryKeyValue};
 use jerboa_train::kernels::elementwise::{Function, elementwise};
 use jerboa_train::kernels::loss::IGNORED;
-use jerboa_train::kernels::matmul::{WeightRows, linear, linear_input, linear_weight};
+use jerboa_train::kernels::matmul::{WeightRows, linear, linear_input, linear_weight, row_scales};
 use jerboa_train::kernels::norm::{NormShape, column_sums};
 use jerboa_train::kernels::pool::PoolShape;
 use jerboa_train::kernels::rope::RopeShape;
@@ -191,6 +191,107 @@ fn matmuls_of_every_layout() {
                     &sum(&dx, &before),
                 );
             }
+        }
+    }
+}
+
+/// Views that subgroup matrices read in vectors.
+fn aligned(buffer: usize, cols: usize) -> View<usize> {
+    View {
+        buffer,
+        offset: 4,
+        stride: cols.next_multiple_of(4) as u32 + 4,
+    }
+}
+
+/// The values of such a view, with NaN between them.
+fn spread_aligned(values: &[f32], cols: usize) -> Vec<u8> {
+    let mut out = vec![f32::NAN; 4];
+    for row in values.chunks_exact(cols) {
+        out.extend(row);
+        out.resize(out.len() + cols.next_multiple_of(4) + 4 - cols, f32::NAN);
+    }
+    bytes(&out)
+}
+
+/// Products of f16 keep three digits of gradients of any size; those of f32 keep six.
+#[test]
+fn matmuls_on_subgroup_matrices() {
+    let layouts = [
+        WeightLayout::Dense(Float::F16),
+        quantize::layout(4),
+        WeightLayout::Q6K,
+    ];
+    for (index, layout) in layouts.into_iter().enumerate() {
+        // No tile divides these, and one row of dy is as small as f16 cannot be.
+        let [m, n, k] = [[70, 76, 132], [65, 68, 96], [97, 64, 256]][index];
+        let first = 2;
+        let (matrix, values) = packed(layout, n + 3, k);
+        let used = wide(&values[first * k..(first + n) * k]);
+        let x = random(1, m * k);
+        let mut dy = random(2, m * n);
+        for (row, factor) in [(0, 1e-12), (1, 3e7), (2, 0.0), (3, 1e-4)] {
+            dy[row * n..][..n].iter_mut().for_each(|v| *v *= factor);
+        }
+        let [bias, before] = [random(3, n), random(4, m * k)];
+        let has_scales = !matrix.planes[1].is_empty();
+        let weight = WeightRows {
+            planes: WeightPlanes {
+                layout,
+                rows: n as u32 + 3,
+                cols: k as u32,
+                q: 0,
+                s: has_scales.then_some(1),
+            },
+            first,
+            count: n,
+        };
+        let scale_plane: &[u32] = if has_scales { &matrix.planes[1] } else { &[0] };
+        let contents = [
+            bytes(&matrix.planes[0]),
+            bytes(scale_plane),
+            spread_aligned(&x, k),
+            spread_aligned(&dy, n),
+            bytes(&bias),
+            spread(&vec![f32::NAN; m * n], n),
+            spread(&before, k),
+            unwritten(m),
+        ];
+        let launches = [
+            linear(&weight, m, 0.5, &aligned(2, k), Some(4), &apart(5, n)),
+            row_scales([m, n], &aligned(3, n), 7),
+            linear_input(&weight, m, 0.5, &aligned(3, n), &apart(6, k), true).with_scales(7),
+        ];
+        let y = reference::matmul::linear(&wide(&x), &used, [m, n, k]);
+        let y: Vec<f64> = y
+            .chunks(n)
+            .flat_map(|row| (0..n).map(|j| row[j] * 0.5 + f64::from(bias[j])))
+            .collect();
+        let dx = reference::matmul::linear_input(&wide(&dy), &used, [m, n, k]);
+        let dx: Vec<f64> = dx.iter().map(|v| v * 0.5).collect();
+        let dx = sum(&dx, &before);
+        for (f16, limit) in [(true, 1e-3), (false, 1e-6)] {
+            let found = run_on_matrices(&launches, &contents, f16);
+            let name = format!("{layout}, f16 {f16}");
+            let exponents = |v: &f32| v.to_bits() & 0x007f_ffff == 0 && v.is_normal();
+            assert!(found[7].iter().all(exponents), "{name}: powers of two");
+            for (row, scale) in found[7].iter().enumerate() {
+                let most = dy[row * n..][..n].iter().fold(0f32, |a, b| a.max(b.abs())) * scale;
+                let is_large = (16384.0..32768.0).contains(&most);
+                assert!(is_large || row == 2, "{name}, row {row}: {most}");
+            }
+            let rows = |found: &[f32], expected: &[f64], cols: usize, what: &str| {
+                for (row, own) in found.chunks_exact(cols).enumerate() {
+                    let expected: Vec<f32> = expected[row * cols..][..cols]
+                        .iter()
+                        .map(|v| *v as f32)
+                        .collect();
+                    let error = relative_l2(own, &expected);
+                    assert!(error < limit, "{name}, {what}, row {row}: {error:e}");
+                }
+            };
+            rows(&gather(&found[5], n), &y, n, "y");
+            rows(&gather(&found[6], k), &dx, k, "dx");
         }
     }
 }

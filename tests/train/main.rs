@@ -12,7 +12,8 @@ mod page;
 mod preference;
 mod torch;
 
-use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, DeviceOptions, Gpu};
+use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, DeviceOptions, Gpu, VariantOverride};
+use jerboa::kernels::registry::Kernel;
 use jerboa_tests::{bytes, floats, gpu, open, relative_l2};
 use jerboa_train::kernel::{TrainLaunch, TrainPipelines};
 use pollster::block_on;
@@ -45,6 +46,27 @@ fn run_as_each_device(launches: &[TrainLaunch<usize>], contents: &[Vec<u8>]) -> 
     found
 }
 
+/// Runs launches on subgroup matrices, which are emulated where a device has none.
+fn run_on_matrices(
+    launches: &[TrainLaunch<usize>],
+    contents: &[Vec<u8>],
+    f16: bool,
+) -> Vec<Vec<f32>> {
+    let device = open(&DeviceOptions {
+        f16,
+        gpu_kernels: true,
+        variant_override: Some(VariantOverride {
+            kernel: Kernel::GemmMatrix,
+            name: "BM",
+            value: 32,
+        }),
+        ..DeviceOptions::default()
+    });
+    // Never dropped: wgpu cannot be in a thread's destructors.
+    let pipelines: &mut TrainPipelines = Box::leak(Box::default());
+    run_on(&device, pipelines, launches, contents)
+}
+
 fn run_on(
     gpu: &Gpu,
     pipelines: &mut TrainPipelines,
@@ -65,7 +87,7 @@ fn run_on(
         .collect();
     let steps = launches
         .iter()
-        .map(|launch| {
+        .filter_map(|launch| {
             let launch = launch.clone().map(|index| buffers[*index].clone());
             launch.dispatch(pipelines).expect("a complete launch")
         })

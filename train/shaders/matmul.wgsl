@@ -16,7 +16,7 @@ const DEEP = 16u;
 #endif
 // Rows of a tile are one vector further apart than they are long: few bank conflicts in either order of access.
 const SPAN = EDGE / 4u + 1u;
-const ACROSS = DEEP / 4u;
+const FOURS = DEEP / 4u;
 const ALONG = EDGE / 4u;
 
 var<workgroup> a_tile: array<vec4<f32>, DEEP * SPAN>;
@@ -47,8 +47,8 @@ fn left(place: u32, first_row: u32, r0: u32) -> vec4<f32> {
     if (r >= params.depth) { return vec4<f32>(0.0); }
     return a_load4(params.a_offset + r * params.a_stride + row, row, params.rows);
 #else
-    let r = r0 + place % ACROSS * 4u;
-    let row = min(first_row + place / ACROSS, params.rows - 1u);
+    let r = r0 + place % FOURS * 4u;
+    let row = min(first_row + place / FOURS, params.rows - 1u);
     return a_load4(params.a_offset + row * params.a_stride + r, r, params.depth);
 #endif
 }
@@ -57,8 +57,8 @@ fn store_left(place: u32, four: vec4<f32>) {
 #ifdef WEIGHT
     a_tile[place / ALONG * SPAN + place % ALONG] = four;
 #else
-    let row = place / ACROSS;
-    let r = place % ACROSS * 4u;
+    let row = place / FOURS;
+    let r = place % FOURS * 4u;
     for (var e = 0u; e < 4u; e++) { a_tile[(r + e) * SPAN + row / 4u][row % 4u] = four[e]; }
 #endif
 }
@@ -66,8 +66,8 @@ fn store_left(place: u32, four: vec4<f32>) {
 // The same of the right tile: four terms of a column with FORWARD, four columns of a term otherwise.
 fn right(place: u32, first_col: u32, r0: u32) -> vec4<f32> {
 #ifdef FORWARD
-    let r = r0 + place % ACROSS * 4u;
-    let col = min(first_col + place / ACROSS, params.cols - 1u);
+    let r = r0 + place % FOURS * 4u;
+    let col = min(first_col + place / FOURS, params.cols - 1u);
     if (r >= params.depth) { return vec4<f32>(0.0); }
     var four = w_load4(params.row0 + col, r);
     if (r + 4u > params.depth) {
@@ -88,8 +88,8 @@ fn right(place: u32, first_col: u32, r0: u32) -> vec4<f32> {
 
 fn store_right(place: u32, four: vec4<f32>) {
 #ifdef FORWARD
-    let col = place / ACROSS;
-    let r = place % ACROSS * 4u;
+    let col = place / FOURS;
+    let r = place % FOURS * 4u;
     for (var e = 0u; e < 4u; e++) { b_tile[(r + e) * SPAN + col / 4u][col % 4u] = four[e]; }
 #else
     b_tile[place / ALONG * SPAN + place % ALONG] = four;

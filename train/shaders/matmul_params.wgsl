@@ -18,7 +18,11 @@ struct Params {
 #endif
 }
 @group(0) @binding(0) var<uniform> params: Params;
+#ifdef VECTORS
+@group(0) @binding(1) var<storage, read> a: array<vec4<f32>>;
+#else
 @group(0) @binding(1) var<storage, read> a: array<f32>;
+#endif
 #ifdef WEIGHT
 @group(0) @binding(2) var<storage, read> b: array<f32>;
 #else
@@ -27,6 +31,9 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 #ifdef BIAS
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
+#endif
+#ifdef SCALED
+@group(0) @binding(6) var<storage, read> scales: array<f32>;
 #endif
 
 fn store(row: u32, col: u32, sum: f32) {

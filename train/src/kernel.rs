@@ -1,6 +1,7 @@
 //! Kernels of train/shaders: variants, their sources, and launches with bindings by name.
 
-use crate::tiles::Tiles;
+use crate::kernels::matmul::{MATMUL_MATRIX, MatrixOperands};
+use crate::tiles::{Tiles, Tiling};
 use jerboa::device::Grid;
 use jerboa::device::registry::{Shader, Variant, shader_file};
 use jerboa::format::WeightLayout;
@@ -39,6 +40,7 @@ const FILES: &[(&str, &str)] = sources![
     "gru_gradient",
     "hyper",
     "matmul",
+    "matmul_matrix",
     "matmul_params",
     "matmul_rows",
     "mean_square",
@@ -49,6 +51,7 @@ const FILES: &[(&str, &str)] = sources![
     "recurrent_cell",
     "recurrent_gradient",
     "rope",
+    "row_scales",
     "short_conv",
     "short_conv_weight",
     "softmax",
@@ -59,7 +62,7 @@ const FILES: &[(&str, &str)] = sources![
 ];
 
 /// Constants that every source may compare, with their defaults.
-const DEFAULTS: [(&str, u32); 9] = [
+const DEFAULTS: [(&str, u32); 15] = [
     ("BITS", 4),
     ("GROUP", 32),
     ("SCALE", 0),
@@ -69,6 +72,12 @@ const DEFAULTS: [(&str, u32); 9] = [
     ("SIDE", 4),
     ("LOADS", 1),
     ("PASSES", 1),
+    ("BM", 128),
+    ("BN", 128),
+    ("DOWN", 2),
+    ("ACROSS", 2),
+    ("WIDTH", 32),
+    ("LANES", 32),
 ];
 
 /// A kernel of train/shaders: the name of its file.
@@ -117,6 +126,8 @@ pub struct TrainLaunch<B> {
     pub params: Vec<(&'static str, u32)>,
     /// Workgroups, unless they follow from the tiles of the device: see `tiles.rs`.
     pub grid: Grid,
+    /// For a matmul that may run on subgroup matrices.
+    pub matrix: Option<MatrixOperands<B>>,
 }
 
 impl<B: Clone> TrainLaunch<B> {
@@ -127,6 +138,7 @@ impl<B: Clone> TrainLaunch<B> {
             binds: Vec::new(),
             params: Vec::new(),
             grid,
+            matrix: None,
         }
     }
 
@@ -176,6 +188,14 @@ impl<B: Clone> TrainLaunch<B> {
             .set("groups", scale_pairs(layout, cols as u32) as usize)
     }
 
+    /// Sets the scales of the left factor's rows, for a matmul that may run on subgroup matrices.
+    pub fn with_scales(mut self, scales: B) -> Self {
+        if let Some(operands) = &mut self.matrix {
+            operands.scales = Some(scales);
+        }
+        self
+    }
+
     /// Replaces the buffer handles.
     pub fn map<C>(self, buffer: impl Fn(&B) -> C) -> TrainLaunch<C> {
         TrainLaunch {
@@ -187,6 +207,10 @@ impl<B: Clone> TrainLaunch<B> {
                 .collect(),
             params: self.params,
             grid: self.grid,
+            matrix: self.matrix.map(|operands| MatrixOperands {
+                dequantizes_in_f16: operands.dequantizes_in_f16,
+                scales: operands.scales.as_ref().map(buffer),
+            }),
         }
     }
 }
@@ -200,23 +224,33 @@ impl<B> TrainLaunch<B> {
 }
 
 impl TrainLaunch<Buffer> {
-    /// Resolves names to the shader's binding numbers and parameter order.
+    /// Resolves names to the shader's binding numbers and parameter order. `None` if this device
+    /// needs no such launch.
     ///
     /// # Errors
     /// `Internal` when a binding or parameter is missing or unknown, which is a bug of the module
     /// that made the launch.
-    pub fn dispatch(&self, pipelines: &TrainPipelines) -> Result<DispatchDesc> {
-        let (variant, grid) = pipelines.tiles.of(self);
+    pub fn dispatch(&self, pipelines: &TrainPipelines) -> Result<Option<DispatchDesc>> {
+        let Some(tiling) = pipelines.tiles.of(self) else {
+            return Ok(None);
+        };
+        let Tiling { variant, grid } = tiling;
         let (shader, pipeline) = pipelines.get(&variant)?;
         let label = variant.to_string();
-        let resolved = Resolved::new(shader, &label, &self.binds, &self.params)?;
-        Ok(DispatchDesc {
+        let mut binds = self.binds.clone();
+        if variant.kernel == MATMUL_MATRIX
+            && let Some(scales) = self.matrix.as_ref().and_then(|own| own.scales.clone())
+        {
+            binds.push(("scales", scales));
+        }
+        let resolved = Resolved::new(shader, &label, &binds, &self.params)?;
+        Ok(Some(DispatchDesc {
             label,
             pipeline: pipeline.clone(),
             buffers: resolved.buffers,
             params: resolved.params,
             grid,
-        })
+        }))
     }
 }
 
@@ -240,7 +274,9 @@ impl TrainPipelines {
         self.tiles = Tiles::on(gpu.caps());
         let mut wanted: Vec<TrainVariant> = Vec::new();
         for launch in launches {
-            let (variant, _) = self.tiles.of(launch);
+            let Some(Tiling { variant, .. }) = self.tiles.of(launch) else {
+                continue;
+            };
             if !self.compiled.contains_key(&variant) && !wanted.contains(&variant) {
                 wanted.push(variant);
             }

@@ -3,8 +3,9 @@
 
 use crate::kernel::{TrainKernel, TrainLaunch, TrainVariant};
 use crate::kernels::attention::{KEYS, OUTPUT, QUERY};
-use crate::kernels::matmul::MATMUL;
-use jerboa::device::{Caps, Grid};
+use crate::kernels::matmul::{MATMUL, MATMUL_MATRIX, ROW_SCALES};
+use jerboa::device::registry::Kernel;
+use jerboa::device::{Caps, Grid, SubgroupMatrix};
 
 /// Constant of matmul.wgsl: outputs of a thread per axis, of 16 threads per axis.
 const SIDE: &str = "SIDE";
@@ -19,6 +20,67 @@ const ROWS_TILE: [u32; 2] = [8, 64];
 /// Own rows of a workgroup of attention_tiles.wgsl.
 const ATTENTION_ROWS: u32 = 64;
 
+/// Rows, columns and terms from which a matmul is worth subgroup matrices.
+const MIN_MATRIX_SIDE: u32 = 64;
+/// Terms that matmul_matrix.wgsl reads at once.
+const MATRIX_WIDTH: u32 = 32;
+/// Workgroups that occupy a device, for each 64 threads that fill it.
+const THREADS_PER_TILE: u32 = 8;
+
+/// A tile of matmul_matrix.wgsl: rows, columns, and subgroups along each.
+#[derive(Debug, Clone, Copy)]
+struct MatrixTile {
+    rows: u32,
+    cols: u32,
+    down: u32,
+    across: u32,
+}
+
+impl MatrixTile {
+    /// Larger tiles read both factors fewer times; the smallest is for tests.
+    const ALL: [Self; 4] = [
+        Self {
+            rows: 128,
+            cols: 128,
+            down: 2,
+            across: 2,
+        },
+        Self {
+            rows: 128,
+            cols: 64,
+            down: 2,
+            across: 2,
+        },
+        Self {
+            rows: 64,
+            cols: 64,
+            down: 2,
+            across: 2,
+        },
+        Self {
+            rows: 32,
+            cols: 64,
+            down: 1,
+            across: 2,
+        },
+    ];
+
+    /// Whether a device has the threads and the workgroup memory.
+    fn fits(self, tiles: &Tiles, units: SubgroupMatrix) -> bool {
+        let slices = (self.rows + self.cols) / units.side * (units.side + 1) * (MATRIX_WIDTH + 8);
+        let sums = self.down * self.across * units.side * units.side * 4;
+        let bytes = slices * if units.half { 2 } else { 4 } + sums;
+        self.down * self.across * units.lanes <= tiles.threads && bytes <= tiles.storage
+    }
+}
+
+/// The source of a launch on a device, and its workgroups.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Tiling {
+    pub variant: TrainVariant,
+    pub grid: Grid,
+}
+
 /// The tiles of a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tiles {
@@ -26,6 +88,12 @@ pub(crate) struct Tiles {
     software: bool,
     /// Bytes of workgroup memory.
     storage: u32,
+    /// Threads of a workgroup.
+    threads: u32,
+    /// Subgroup matrices, and the rows of their largest tile.
+    matrix: Option<(SubgroupMatrix, u32)>,
+    /// Tiles that occupy the device.
+    enough: u32,
 }
 
 impl Tiles {
@@ -34,20 +102,71 @@ impl Tiles {
         Self {
             software: caps.software_kernels(),
             storage: caps.max_workgroup_storage,
+            threads: caps.max_invocations,
+            matrix: caps.subgroup_matrix().map(|units| {
+                let rows = caps.constant_or_forced(Kernel::GemmMatrix, "BM", 128);
+                (units, rows)
+            }),
+            enough: caps.target_workgroups() / THREADS_PER_TILE,
         }
     }
 
-    /// The variant and the workgroups of a launch.
-    pub fn of<B>(self, launch: &TrainLaunch<B>) -> (TrainVariant, Grid) {
-        match launch.variant.kernel {
-            MATMUL => self.matmul(&launch.variant, ["rows", "cols"].map(|n| launch.param(n))),
+    /// The tiling of a launch; `None` if the device needs no such launch.
+    pub fn of<B>(&self, launch: &TrainLaunch<B>) -> Option<Tiling> {
+        let (variant, grid) = match launch.variant.kernel {
+            MATMUL => self.matrix_matmul(launch).unwrap_or_else(|| {
+                let size = ["rows", "cols"].map(|n| launch.param(n));
+                self.matmul(&launch.variant, size)
+            }),
             OUTPUT | QUERY | KEYS => self.attention(launch),
+            ROW_SCALES if self.matrix.is_none() => return None,
             _ => (launch.variant.clone(), launch.grid),
+        };
+        Some(Tiling { variant, grid })
+    }
+
+    /// A matmul on subgroup matrices, if it and the device can.
+    fn matrix_matmul<B>(&self, launch: &TrainLaunch<B>) -> Option<(TrainVariant, Grid)> {
+        let operands = launch.matrix.as_ref()?;
+        let (units, most) = self.matrix?;
+        if launch.variant.flags.contains("INPUT") && operands.scales.is_none() {
+            return None;
         }
+        let [rows, cols, depth] = ["rows", "cols", "depth"].map(|n| launch.param(n));
+        // The left factor is read in vectors of four.
+        let vectors = ["a_offset", "a_stride", "depth"].map(|n| launch.param(n));
+        if rows.min(cols).min(depth) < MIN_MATRIX_SIDE || vectors.iter().any(|n| n % 4 != 0) {
+            return None;
+        }
+        let tiles = |tile: &MatrixTile| rows.div_ceil(tile.rows) * cols.div_ceil(tile.cols);
+        let fitting = || {
+            let fits = |tile: &MatrixTile| tile.rows <= most && tile.fits(self, units);
+            MatrixTile::ALL.into_iter().filter(fits)
+        };
+        let tile = fitting()
+            .find(|tile| tiles(tile) >= self.enough)
+            .or_else(|| fitting().min_by_key(|tile| tile.rows * tile.cols))?;
+        let mut variant = launch.variant.clone();
+        variant.kernel = MATMUL_MATRIX;
+        let variant = variant
+            .flag(units.words.flag())
+            .flag("VECTORS")
+            .flag_if("F16", units.half)
+            .flag_if("NIBBLES", units.half && operands.dequantizes_in_f16)
+            .flag_if("SCALED", operands.scales.is_some())
+            .set("BM", tile.rows)
+            .set("BN", tile.cols)
+            .set("DOWN", tile.down)
+            .set("ACROSS", tile.across)
+            .set("WIDTH", MATRIX_WIDTH)
+            .set("SIDE", units.side)
+            .set("LANES", units.lanes);
+        let grid = [cols.div_ceil(tile.cols), rows.div_ceil(tile.rows), 1];
+        Some((variant, grid))
     }
 
     /// A matmul with an output of `[rows, cols]`. A side that the variant names is kept.
-    fn matmul(self, variant: &TrainVariant, [rows, cols]: [u32; 2]) -> (TrainVariant, Grid) {
+    fn matmul(&self, variant: &TrainVariant, [rows, cols]: [u32; 2]) -> (TrainVariant, Grid) {
         let mut variant = variant.clone();
         let named = variant.consts.remove(SIDE);
         let [tile_rows, tile_cols] = if self.software {
@@ -69,7 +188,7 @@ impl Tiles {
     }
 
     /// Attention: in tiles on a GPU with memory for them, else a workgroup per row.
-    fn attention<B>(self, launch: &TrainLaunch<B>) -> (TrainVariant, Grid) {
+    fn attention<B>(&self, launch: &TrainLaunch<B>) -> (TrainVariant, Grid) {
         let mut variant = launch.variant.clone();
         let head = variant.consts.get("HEAD").copied().unwrap_or_default();
         // The arrays `slice` and `factors`, of vectors of 16 bytes.

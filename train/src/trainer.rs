@@ -226,8 +226,12 @@ impl Trainer {
                 launch
                     .map(|buffer| buffers[buffer].clone())
                     .dispatch(&pipelines)
+                    .transpose()
             };
-            let steps = launches.into_iter().map(resolve).collect::<Result<_>>()?;
+            let steps = launches
+                .into_iter()
+                .filter_map(resolve)
+                .collect::<Result<_>>()?;
             gpu.program(label, steps)
         };
         let clear = record("clear", clear)?;
@@ -367,7 +371,7 @@ impl Trainer {
         let mut steps = Vec::with_capacity(launches.len());
         for launch in launches {
             let launch = launch.map(|buffer| self.buffer(*buffer));
-            steps.push(launch.dispatch(&self.pipelines)?);
+            steps.extend(launch.dispatch(&self.pipelines)?);
         }
         self.gpu.program(label, steps)
     }

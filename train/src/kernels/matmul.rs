@@ -3,11 +3,39 @@
 
 use crate::kernel::{TrainKernel, TrainLaunch, TrainVariant};
 use jerboa::device::registry::Variant;
-use jerboa::kernels::matmul::{WeightPlanes, weight_flags};
+use jerboa::format::WeightLayout;
+use jerboa::format::layout::Float;
+use jerboa::kernels::fold;
+use jerboa::kernels::matmul::{WeightPlanes, dequantizes_in_f16, weight_flags};
 use jerboa::kernels::view::View;
 
 /// The three matmuls.
 pub(crate) const MATMUL: TrainKernel = TrainKernel("matmul");
+
+/// The first two on subgroup matrices.
+pub(crate) const MATMUL_MATRIX: TrainKernel = TrainKernel("matmul_matrix");
+/// Scales of rows for products of f16, which only subgroup matrices read.
+pub(crate) const ROW_SCALES: TrainKernel = TrainKernel("row_scales");
+
+/// What a matmul needs on subgroup matrices, beside its other operands.
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixOperands<B> {
+    /// Whether f16 arithmetic gives its weights exactly.
+    pub dequantizes_in_f16: bool,
+    /// A power of two for each row of the left factor: see [`row_scales`]. Gradients need them,
+    /// activations are within f16 as they are.
+    pub scales: Option<B>,
+}
+
+impl<B> MatrixOperands<B> {
+    /// Those of a weight. `None` for f32 weights, which keep their precision.
+    fn of(layout: WeightLayout) -> Option<Self> {
+        (layout != WeightLayout::Dense(Float::F32)).then_some(Self {
+            dequantizes_in_f16: dequantizes_in_f16(layout),
+            scales: None,
+        })
+    }
+}
 
 /// Rows of a weight that a linear layer uses.
 #[derive(Debug, Clone)]
@@ -71,11 +99,22 @@ pub fn linear<B: Clone>(
         .flag("FORWARD")
         .flag_if("BIAS", bias.is_some());
     let variant = weight_flags(variant, weight.planes.layout);
-    let launch = matmul(variant, m, weight.count, weight.planes.cols as usize);
+    let mut launch = matmul(variant, m, weight.count, weight.planes.cols as usize);
+    launch.matrix = MatrixOperands::of(weight.planes.layout);
     read_weight(operands(launch, x, y, alpha), weight).bind_opt("bias", bias)
 }
 
-/// Returns `dx[m, k] = alpha · dy[m, n] W`; adds to dx if `add`.
+/// Returns `scales[m]` of the rows of `x[m, cols]`, for [`TrainLaunch::with_scales`].
+pub fn row_scales<B: Clone>([m, cols]: [usize; 2], x: &View<B>, scales: B) -> TrainLaunch<B> {
+    TrainLaunch::new(Variant::new(ROW_SCALES), fold(m as u64))
+        .set("rows", m)
+        .set("cols", cols)
+        .view(["x", "x_offset", "x_stride"], x)
+        .bind("scales", scales)
+}
+
+/// Returns `dx[m, k] = alpha · dy[m, n] W`; adds to dx if `add`. It may run on subgroup matrices
+/// with the scales of the rows of dy: [`TrainLaunch::with_scales`].
 pub fn linear_input<B: Clone>(
     weight: &WeightRows<B>,
     m: usize,
@@ -86,7 +125,8 @@ pub fn linear_input<B: Clone>(
 ) -> TrainLaunch<B> {
     let variant = Variant::new(MATMUL).flag("INPUT").flag_if("ADD", add);
     let variant = weight_flags(variant, weight.planes.layout);
-    let launch = matmul(variant, m, weight.planes.cols as usize, weight.count);
+    let mut launch = matmul(variant, m, weight.planes.cols as usize, weight.count);
+    launch.matrix = MatrixOperands::of(weight.planes.layout);
     read_weight(operands(launch, dy, dx, alpha), weight)
 }
 

@@ -392,7 +392,7 @@ impl Network {
         let mut steps = Vec::with_capacity(launches.len());
         for launch in launches {
             let launch = launch.map(|buffer| self.buffers[buffer].clone());
-            steps.push(launch.dispatch(&self.pipelines)?);
+            steps.extend(launch.dispatch(&self.pipelines)?);
         }
         self.gpu.program(label, steps)
     }

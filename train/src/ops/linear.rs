@@ -2,7 +2,7 @@
 
 use super::Differentiate;
 use crate::kernels::elementwise::{Function, elementwise};
-use crate::kernels::matmul::{WeightRows, linear, linear_input, linear_weight};
+use crate::kernels::matmul::{WeightRows, linear, linear_input, linear_weight, row_scales};
 use crate::kernels::norm::column_sums;
 use crate::tape::{Tape, TrainBuffer};
 use jerboa::Result;
@@ -113,9 +113,12 @@ impl Differentiate for Linear {
         }
         let parts = parts(self, tape, node)?;
         if let Some((dx, mut add)) = tape.target(node.inputs[0]) {
+            let scales = tape.temporary(1).buffer;
+            tape.push(row_scales([rows, cols], &dy, scales));
             for (first, weight) in parts {
                 let above = columns_from(&dy, first);
-                tape.push(linear_input(&weight, rows, self.scale, &above, &dx, add));
+                let launch = linear_input(&weight, rows, self.scale, &above, &dx, add);
+                tape.push(launch.with_scales(scales));
                 add = true;
             }
         }

@@ -10,7 +10,7 @@ use crate::kernels::subgroup_matrix::{MatrixTile, MatrixTiling};
 use crate::kernels::{GridSpec, Launch, REDUCE_ROWS, workgroups_per_tile};
 
 /// Whether weights convert to f16 with f16 arithmetic without loss.
-fn dequantizes_in_f16(layout: WeightLayout) -> bool {
+pub fn dequantizes_in_f16(layout: WeightLayout) -> bool {
     matches!(
         layout,
         WeightLayout::Affine {
