@@ -119,17 +119,21 @@ impl CliArgs {
         Ok(run)
     }
 
-    /// Opens this machine's GPU.
-    pub async fn gpu(&self) -> Result<Gpu> {
+    /// The options of this machine's GPU.
+    pub fn device(&self) -> DeviceOptions {
         let off = self.values::<String>("features");
-        let options = DeviceOptions {
+        DeviceOptions {
             f16: !off.iter().any(|name| name == "no-f16"),
             subgroups: !off.iter().any(|name| name == "no-subgroups"),
             matrix: !off.iter().any(|name| name == "no-matrix"),
             max_buffer_size: self.get("max-buffer"),
             ..DeviceOptions::default()
-        };
-        Gpu::open(&options).await.map_err(format_error)
+        }
+    }
+
+    /// Opens this machine's GPU.
+    pub async fn gpu(&self) -> Result<Gpu> {
+        Gpu::open(&self.device()).await.map_err(format_error)
     }
 
     /// Opens the files of the named model.

@@ -5,7 +5,7 @@ use crate::options::{CliArgs, Result, flag, format_error, list, parsed, value};
 use crate::out;
 use clap::{Command, value_parser};
 use jerboa::exec::{ModelFiles, Precision, PrecisionOptions};
-use jerboa::gpu::{Backend, DeviceOptions, Gpu};
+use jerboa::gpu::{Backend, Gpu};
 use jerboa::hub::Source;
 use jerboa::task::TextPipeline;
 use jerboa_train::adapter::{CONFIG_FILE, LoraAdapter, WEIGHTS_FILE};
@@ -216,7 +216,7 @@ async fn text_setup(
     let options = options(given, &defaults)?;
     let data = RunData::split(data, evaluation_share(given));
     let options = options.with_length_of(data.sequences());
-    let gpu = open_gpu().await.map_err(format_error)?;
+    let gpu = given.gpu().await?;
     let trainer = LoraTrainer::load(Rc::new(gpu), source, &files, name, options).await;
     Ok((trainer.map_err(format_error)?, data))
 }
@@ -238,12 +238,10 @@ async fn embedding_setup(
         ..EmbeddingData::default()
     };
     let settings = (options, given.get("scale").unwrap_or(DEFAULT_SCALE));
+    let device = given.device();
+    let open_gpu = async || Gpu::open(&device).await;
     let setup = EmbeddingSetup::open(source, name, &data, settings, false, open_gpu).await;
     setup.map_err(format_error)
-}
-
-async fn open_gpu() -> jerboa::Result<Gpu> {
-    Gpu::open(&DeviceOptions::default()).await
 }
 
 fn evaluation_share(given: &CliArgs) -> f32 {
