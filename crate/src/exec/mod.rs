@@ -70,7 +70,8 @@ pub use session::{
 pub use soft_tokens::{SoftEmbeddings, SoftTokenCache, SoftTokenLayout};
 pub use step::{StepTimes, strip_padding};
 pub use tune::{
-    TuneMode, TunedChoice, Tuning, TuningCase, TuningSource, TuningTarget, time_candidates,
+    TUNING_RECORDS, TuneMode, TunedChoice, Tuning, TuningCase, TuningSource, TuningTarget,
+    time_candidates,
 };
 pub use vision_encoder::{VisionEncoder, content_hash, load_processors};
 pub use weight_paging::PagingStats;

@@ -168,6 +168,20 @@ impl Source {
     /// Reads a persisted value by name. Names consist of two path segments, which no model file
     /// has.
     pub async fn read_persisted(&self, name: &str) -> Option<Vec<u8>> {
+        match self.ahead.files.take(name).await {
+            Some(bytes) => bytes.ok()?,
+            None => self.read_persisted_now(name).await,
+        }
+    }
+
+    /// Starts to read a persisted value, as [`Self::read_ahead`] does files.
+    pub fn read_persisted_ahead(&self, name: &str) -> impl Future<Output = ()> + 'static {
+        let end = self.ahead.files.begin(name);
+        let (source, name) = (self.clone(), name.to_owned());
+        async move { end.finish(Ok(source.read_persisted_now(&name).await)) }
+    }
+
+    async fn read_persisted_now(&self, name: &str) -> Option<Vec<u8>> {
         Some(self.store.as_ref()?.get(name, 0).await?.to_vec())
     }
 

@@ -15,7 +15,7 @@ use super::options::{
 };
 use super::values::{from_js, property, string_property, to_js, to_plain_js};
 use crate::diag::verify_model;
-use crate::exec::{MAX_SEQUENCES, MeasureOptions, ModelFiles};
+use crate::exec::{MAX_SEQUENCES, MeasureOptions, ModelFiles, TUNING_RECORDS};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use crate::task::{
@@ -24,7 +24,7 @@ use crate::task::{
 };
 use crate::{Error, Result};
 use audio::AudioInputState;
-use futures_util::future::join3;
+use futures_util::future::join4;
 use js_sys::{Array, Function, Promise};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -217,8 +217,9 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
             let files = [&["config.json"][..], &TEXT_FILES].concat();
             let files = source.read_ahead(&files);
             let form = source.read_form_ahead(TOKENIZER_FORM);
+            let tuning = source.read_persisted_ahead(TUNING_RECORDS);
             let weights = source.read_weights_ahead();
-            Background::start(async move { _ = join3(files, form, weights).await })
+            Background::start(async move { _ = join4(files, form, tuning, weights).await })
         });
         let open_second = async |name: &str, progress: &Progress| {
             let hub = HubOptions {

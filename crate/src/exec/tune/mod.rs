@@ -13,11 +13,11 @@ use crate::hub::Source;
 use crate::ir::WeightKind;
 use crate::plan::WeightPlans;
 use crate::{Error, Result};
-use futures_util::future::{join, join_all};
 pub use candidates::{TuningCase, TuningTarget};
 use probe::Timings;
 pub use probe::time_candidates;
-use record::TuningRecord;
+pub use record::RECORDS as TUNING_RECORDS;
+use record::{StoredRecords, TuningRecord};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -156,30 +156,23 @@ async fn find_table(
         return Ok(Tuning::without_choices(TuningSource::Off));
     }
     let contests = TuningCase::all_for(caps, &matrix_layouts(weights));
-    let dispatch_key = record::validity_key(caps, "a dispatch", 1);
-    let records = contests.iter().map(async |contest| {
-        let key = record::validity_key(caps, &contest.target.name(), contest.hash);
-        let known = match wanted {
-            TuneMode::Force => None,
-            _ => record::read_record(source, contest, &key).await,
-        };
-        (contest, known.ok_or(key))
-    });
-    let dispatch_cost = async {
-        match wanted {
-            TuneMode::Force => None,
-            _ => record::read_dispatch_cost(source, &dispatch_key).await,
-        }
-    };
-    let (found, known) = join(join_all(records), dispatch_cost).await;
+    let mut stored = StoredRecords::read(source).await;
     let mut records = Vec::new();
     let mut missing = Vec::new();
-    for (contest, record) in found {
-        match record {
-            Ok(record) => records.push((contest, record)),
-            Err(key) => missing.push((contest, key)),
+    for contest in &contests {
+        let key = record::validity_key(caps, &contest.target.name(), contest.hash);
+        match stored
+            .record(contest, &key)
+            .filter(|_| wanted != TuneMode::Force)
+        {
+            Some(record) => records.push((contest, record)),
+            None => missing.push((contest, key)),
         }
     }
+    let dispatch_key = record::validity_key(caps, "a dispatch", 1);
+    let known = stored
+        .dispatch_cost(&dispatch_key)
+        .filter(|_| wanted != TuneMode::Force);
     // Software timings say nothing about dispatch cost.
     let known_or_skipped = known.is_some() || (caps.software && wanted == TuneMode::Auto);
     let origin = match (missing.is_empty() && known_or_skipped, records.is_empty()) {
@@ -218,7 +211,7 @@ async fn find_table(
                 tuning.peak_bytes = peak;
                 tuning.dispatch_us = Some(us);
                 if known.is_none() {
-                    record::store_dispatch_cost(source, &dispatch_key, us).await;
+                    stored.add_dispatch_cost(&dispatch_key, us);
                 }
                 for ((contest, key), times) in missing.into_iter().zip(times) {
                     let record = TuningRecord::new(
@@ -227,9 +220,10 @@ async fn find_table(
                         choose_variant(contest.default_variant, &times),
                         times.medians(contest),
                     );
-                    record::store_record(source, contest, &record).await;
+                    stored.add(contest, &record);
                     records.push((contest, record));
                 }
+                stored.store(source).await;
             }
             (Err(error), _) | (_, Err(error)) => {
                 (tuning.origin, tuning.failure) = (TuningSource::Failed, Some(error.to_string()));

@@ -42,8 +42,7 @@ impl TuningRecord {
         json!({ "key": self.key, "pick": self.name, "us": self.us })
     }
 
-    fn parse(bytes: &[u8], contest: &TuningCase, key: &str) -> Option<Self> {
-        let record: Value = serde_json::from_slice(bytes).ok()?;
+    fn parse(record: &Value, contest: &TuningCase, key: &str) -> Option<Self> {
         let form = contest.variant_index(record.get("pick")?.as_str()?)?;
         let us = record.get("us")?.as_object()?;
         let holds = record.get("key")?.as_str()? == key
@@ -87,63 +86,63 @@ fn major_versions(agent: &str) -> String {
         .join(" ")
 }
 
-/// The storage name of a case's record; there is one, which another device or browser overwrites.
-fn record_name(contest: &TuningCase) -> String {
-    format!("tuning/{}", contest.target.name())
-}
+/// The entry that stores the records of a device. One for all: every load waits for it.
+pub const RECORDS: &str = "tuning/records";
+/// The name of the dispatch cost among them, which is no layout's.
+const DISPATCH_COST: &str = "dispatch";
 
-/// Reads the record of a case, if present and valid.
-pub async fn read_record(source: &Source, contest: &TuningCase, key: &str) -> Option<TuningRecord> {
-    if let Some(known) = KNOWN_RECORDS.with_borrow(|known| known.get(key).cloned()) {
-        return Some(known);
+/// The stored records by name. There is one of a name, which another device or browser overwrites.
+#[derive(Debug, Default)]
+pub struct StoredRecords(Map<String, Value>);
+
+impl StoredRecords {
+    /// Reads the records; none if they are missing or damaged.
+    pub async fn read(source: &Source) -> Self {
+        let bytes = source.read_persisted(RECORDS).await;
+        let records = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Self(records.unwrap_or_default())
     }
-    let record = TuningRecord::parse(
-        &source.read_persisted(&record_name(contest)).await?,
-        contest,
-        key,
-    )?;
-    KNOWN_RECORDS.with_borrow_mut(|known| known.insert(key.to_string(), record.clone()));
-    Some(record)
-}
 
-/// Stores a record.
-pub async fn store_record(source: &Source, contest: &TuningCase, record: &TuningRecord) {
-    KNOWN_RECORDS.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
-    source
-        .persist(
-            &record_name(contest),
-            record.json().to_string().into_bytes(),
-        )
-        .await;
-}
-
-/// The storage name of the dispatch cost.
-const DISPATCH_COST_ENTRY: &str = "tuning/dispatch";
-
-/// Reads the dispatch cost in microseconds, if present and valid.
-pub async fn read_dispatch_cost(source: &Source, key: &str) -> Option<f64> {
-    let known = KNOWN_DISPATCH_COST
-        .with_borrow(|known| known.as_ref().filter(|(k, _)| k == key).map(|(_, us)| *us));
-    if known.is_some() {
-        return known;
+    /// Stores the records.
+    pub async fn store(&self, source: &Source) {
+        let text = Value::Object(self.0.clone()).to_string();
+        source.persist(RECORDS, text.into_bytes()).await;
     }
-    let record: Value =
-        serde_json::from_slice(&source.read_persisted(DISPATCH_COST_ENTRY).await?).ok()?;
-    record
-        .get("us")?
-        .as_f64()
-        .filter(|_| record.get("key").and_then(Value::as_str) == Some(key))
-}
 
-/// Stores the dispatch cost.
-pub async fn store_dispatch_cost(source: &Source, key: &str, us: f64) {
-    KNOWN_DISPATCH_COST.replace(Some((key.into(), us)));
-    source
-        .persist(
-            DISPATCH_COST_ENTRY,
-            json!({ "key": key, "us": us }).to_string().into_bytes(),
-        )
-        .await;
+    /// The record of a case, if present and valid.
+    pub fn record(&self, contest: &TuningCase, key: &str) -> Option<TuningRecord> {
+        if let Some(known) = KNOWN_RECORDS.with_borrow(|known| known.get(key).cloned()) {
+            return Some(known);
+        }
+        let record = TuningRecord::parse(self.0.get(&contest.target.name())?, contest, key)?;
+        KNOWN_RECORDS.with_borrow_mut(|known| known.insert(key.to_string(), record.clone()));
+        Some(record)
+    }
+
+    /// Adds a record.
+    pub fn add(&mut self, contest: &TuningCase, record: &TuningRecord) {
+        KNOWN_RECORDS.with_borrow_mut(|known| known.insert(record.key.clone(), record.clone()));
+        self.0.insert(contest.target.name(), record.json());
+    }
+
+    /// The dispatch cost in microseconds, if present and valid.
+    pub fn dispatch_cost(&self, key: &str) -> Option<f64> {
+        let known = KNOWN_DISPATCH_COST
+            .with_borrow(|known| known.as_ref().filter(|(k, _)| k == key).map(|(_, us)| *us));
+        let stored = || {
+            let record = self.0.get(DISPATCH_COST)?;
+            let holds = record.get("key").and_then(Value::as_str) == Some(key);
+            record.get("us")?.as_f64().filter(|_| holds)
+        };
+        known.or_else(stored)
+    }
+
+    /// Adds the dispatch cost.
+    pub fn add_dispatch_cost(&mut self, key: &str, us: f64) {
+        KNOWN_DISPATCH_COST.replace(Some((key.into(), us)));
+        self.0
+            .insert(DISPATCH_COST.into(), json!({ "key": key, "us": us }));
+    }
 }
 
 #[cfg(test)]
@@ -166,17 +165,20 @@ mod tests {
             forms.variant_index("packedBlocks").expect("a form"),
             us,
         );
-        let bytes = record.json().to_string().into_bytes();
-        assert_eq!(TuningRecord::parse(&bytes, &forms, "a key"), Some(record));
-        assert_eq!(TuningRecord::parse(&bytes, &forms, "another key"), None);
+        let text = record.json().to_string();
+        let stored: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(TuningRecord::parse(&stored, &forms, "a key"), Some(record));
+        assert_eq!(TuningRecord::parse(&stored, &forms, "another key"), None);
     }
 
     #[test]
     fn damaged_records_are_ignored() {
         let mut forms = TuningCase::of(&caps(), TuningTarget::Gemv(quantize::layout(4)))
             .expect("several forms");
-        let parse =
-            |text: &str, forms: &TuningCase| TuningRecord::parse(text.as_bytes(), forms, "k");
+        let parse = |text: &str, forms: &TuningCase| {
+            let record: Value = serde_json::from_str(text).unwrap_or_default();
+            TuningRecord::parse(&record, forms, "k")
+        };
         let good = r#"{"key":"k","pick":"packedBlocks","us":{"rows":2.5}}"#;
         assert!(parse(good, &forms).is_some());
         for bad in [
