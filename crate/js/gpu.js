@@ -172,9 +172,9 @@ async function openDevice(wanted, minLimits) {
 const devices = (globalThis[Symbol.for("jerboa.devices")] ??= new Set());
 
 /**
- * Large writes by way of mapped buffers, which are made as writes need them and mapped again once the GPU has copied them.
- * Chromium copies the bytes of writeBuffer several times on their way to its GPU process, which shares mapped ones:
- * 512 MB at 5 to 6 instead of 1.7 GB/s on an H200.
+ * Large writes by way of mapped buffers, which hold as many writes as fit, are copied before any other work, and are mapped
+ * again once the GPU has copied them. Chromium copies the bytes of writeBuffer several times on their way to its GPU
+ * process, which shares mapped ones: 512 MB at 5 to 6 instead of 1.7 GB/s on an H200.
  */
 class Uploads {
   /** `create` makes a buffer from its descriptor. */
@@ -185,30 +185,32 @@ class Uploads {
     /** Those that are mapped, and the number of all. */
     this.mapped = [];
     this.made = 0;
+    /** The one that holds writes: its buffer, its bytes, how many are taken, and the copies out of it. */
+    this.open = undefined;
   }
 
   /**
-   * Writes the first of the bytes, as many as mapped buffers hold at present, and returns their number. They count as
-   * written before whatever the queue gets later.
+   * Takes the first of the bytes, as many as mapped buffers hold at present, and returns their number. What it does not
+   * take may be written at once.
    */
   write(target, offset, bytes) {
-    if (!this.works || bytes.length < MIN_UPLOAD_BYTES) return 0;
-    let written = 0;
-    while (written < bytes.length) {
-      const piece = this.mapped.pop() ?? this.add();
-      if (!piece) break;
-      const size = Math.min(UPLOAD_BYTES, bytes.length - written);
-      new Uint8Array(piece.getMappedRange(0, size)).set(bytes.subarray(written, written + size));
-      piece.unmap();
-      const encoder = this.device.createCommandEncoder();
-      encoder.copyBufferToBuffer(piece, 0, target, offset + written, size);
-      this.device.queue.submit([encoder.finish()]);
-      piece.mapAsync(MAP_WRITE_MODE).then(() => this.mapped.push(piece), () => {});
-      written += size;
+    if (!this.works || (bytes.length < MIN_UPLOAD_BYTES && !this.open)) return 0;
+    let taken = 0;
+    while (taken < bytes.length && (this.open ??= this.next())) {
+      const { open } = this;
+      const size = Math.min(UPLOAD_BYTES - open.at, bytes.length - taken);
+      open.bytes.set(bytes.subarray(taken, taken + size), open.at);
+      open.copies.push([open.at, target, offset + taken, size]);
+      open.at += size;
+      taken += size;
+      if (open.at === UPLOAD_BYTES) this.flush();
     }
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.release(), UPLOADS_IDLE_MS);
-    return written;
+    return taken;
+  }
+
+  next() {
+    const buffer = this.mapped.pop() ?? this.add();
+    return buffer && { buffer, bytes: new Uint8Array(buffer.getMappedRange()), at: 0, copies: [] };
   }
 
   add() {
@@ -217,9 +219,23 @@ class Uploads {
     return this.create({ label: "staging for uploads", size: UPLOAD_BYTES, usage: BUFFER_USAGE.MAP_WRITE | BUFFER_USAGE.COPY_SRC, mappedAtCreation: true });
   }
 
+  /** Submits what was taken. */
+  flush() {
+    if (!this.open) return;
+    const { buffer, copies } = this.open;
+    this.open = undefined;
+    buffer.unmap();
+    const encoder = this.device.createCommandEncoder();
+    for (const [at, target, offset, size] of copies) encoder.copyBufferToBuffer(buffer, at, target, offset, size);
+    this.device.queue.submit([encoder.finish()]);
+    buffer.mapAsync(MAP_WRITE_MODE).then(() => this.mapped.push(buffer), () => {});
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.release(), UPLOADS_IDLE_MS);
+  }
+
   release() {
     this.made -= this.mapped.length;
-    for (const piece of this.mapped.splice(0)) piece.destroy();
+    for (const buffer of this.mapped.splice(0)) buffer.destroy();
   }
 }
 
@@ -419,9 +435,15 @@ export class JsGpu {
     return ignoreRejection(new Promise((resolve, reject) => void this.enqueueAsync(() => act().then(resolve, reject))));
   }
 
+  /** Submits command buffers behind the writes so far. */
+  submit(commands) {
+    this.uploads.flush();
+    this.queue.submit(commands);
+  }
+
   /** Submits one command buffer; waits for it if only one may be in flight. */
   async submitAndWait(commands) {
-    this.queue.submit([commands]);
+    this.submit([commands]);
     if (this.group !== 0) await this.answer(this.queue.onSubmittedWorkDone(), "onSubmittedWorkDone");
   }
 
@@ -491,7 +513,10 @@ export class JsGpu {
   destroy(slot) {
     const buffer = this.buffers[slot];
     this.bytes -= buffer.size;
-    this.enqueue(() => buffer.destroy());
+    this.enqueue(() => {
+      this.uploads.flush();
+      buffer.destroy();
+    });
     this.buffers[slot] = undefined;
     this.free.push(slot);
   }
@@ -502,8 +527,8 @@ export class JsGpu {
     if (this.busy) bytes = bytes.slice();
     this.enqueue(() => {
       if (bytes.length > LARGE_TRANSFER_BYTES) this.doing = `an upload to ${buffer.label}`;
-      const written = this.uploads.write(buffer, offset, bytes);
-      if (written < bytes.length) this.queue.writeBuffer(buffer, offset + written, bytes, written);
+      const taken = this.uploads.write(buffer, offset, bytes);
+      if (taken < bytes.length) this.queue.writeBuffer(buffer, offset + taken, bytes, taken);
     });
   }
 
@@ -599,7 +624,7 @@ export class JsGpu {
           const step = steps[i];
           if (grids && i === early) {
             pass.end();
-            this.queue.submit([encoder.finish()]);
+            this.submit([encoder.finish()]);
             encoder = this.device.createCommandEncoder();
             pass = encoder.beginComputePass();
             last = null;
@@ -619,7 +644,7 @@ export class JsGpu {
       }
       pass.end();
     }
-    this.queue.submit([encoder.finish()]);
+    this.submit([encoder.finish()]);
   }
 
   /** The dispatches of programs, with their grids. */
@@ -712,7 +737,7 @@ export class JsGpu {
     const { buffer, pool } = this.stagingBuffer(size);
     const encoder = this.device.createCommandEncoder();
     encoder.copyBufferToBuffer(source, offset, buffer, 0, size);
-    this.queue.submit([encoder.finish()]);
+    this.submit([encoder.finish()]);
     await this.answer(buffer.mapAsync(MAP_READ_MODE, 0, size), "mapAsync");
     const mapped = buffer.getMappedRange(0, size);
     if (!(mapped?.byteLength >= size)) throw new Error(`GPUBuffer.getMappedRange() gave ${mapped?.byteLength ?? "no"} bytes instead of ${size}`);
@@ -728,7 +753,10 @@ export class JsGpu {
   }
 
   idle() {
-    return this.turn(() => this.answer(this.queue.onSubmittedWorkDone(), "onSubmittedWorkDone"));
+    return this.turn(() => {
+      this.uploads.flush();
+      return this.answer(this.queue.onSubmittedWorkDone(), "onSubmittedWorkDone");
+    });
   }
 
   /** Nanoseconds of each step, each in its own pass. */
@@ -752,7 +780,7 @@ export class JsGpu {
       pass.end();
     });
     encoder.resolveQuerySet(querySet, 0, count, resolved, 0);
-    this.queue.submit([encoder.finish()]);
+    this.submit([encoder.finish()]);
     const bytes = await this.readBuffer(resolved, 0, 8 * count);
     const ticks = new BigUint64Array(bytes.buffer);
     resolved.destroy();

@@ -4,6 +4,7 @@
 
 mod finish;
 mod load_unit;
+mod staging;
 
 use super::plan_mismatch;
 use super::quantized_cache::{QuantizedCache, QuantizedSet};
@@ -11,7 +12,7 @@ use super::write::{WeightRegion, write_chunk};
 use crate::exec::load_times::{LoadTimes, Stopwatch};
 use crate::exec::step::{Buffers, Pipelines};
 use crate::format::{self, Checkpoint, RowOrder, TensorInfo, WeightSource, Weights};
-use crate::gpu::{Backend, Buffer, BufferUsage, Gpu};
+use crate::gpu::{Backend, Buffer, BufferUsage, DispatchDesc, Gpu};
 use crate::hub::{Chunk, Source};
 use crate::ir::{Graph, WeightId, WeightKind};
 use crate::plan::{Slot, WeightPlan, WeightPlans};
@@ -21,10 +22,13 @@ use crate::{Error, Result};
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{self, StreamExt};
 use load_unit::{LoadPath, LoadUnit, StagedPart, is_needed_on_cpu, with_graph_shape};
+use staging::Staging;
 
 /// Target slab size of transcoding in bytes, for encodings that allow splitting by rows. Bounds
 /// staging memory.
 const SLAB_BYTES: u64 = 32 << 20;
+/// Bytes of complete units that are transcoded in one submit.
+const MAX_BATCH_BYTES: u64 = 16 << 20;
 /// Bytes written at once; the queue holds at most twice as many.
 const MAX_PENDING_BYTES: usize = 32 << 20;
 /// Ranges read concurrently.
@@ -41,6 +45,9 @@ pub(super) struct Loader<'a> {
     pipelines: Pipelines,
     /// Kernels compiled ahead of their first use.
     compiling: Option<LocalBoxFuture<'a, Result<Pipelines>>>,
+    staging: Staging,
+    /// Transcodes of complete units that are not submitted yet, and the bytes that they read.
+    batch: (Vec<DispatchDesc>, u64),
     pending: usize,
     /// Writes submitted before the pending ones.
     draining: Option<LocalBoxFuture<'a, Result<()>>>,
@@ -100,6 +107,8 @@ impl<'a> Loader<'a> {
             infos: SortedMap::new(),
             pipelines: Pipelines::new(),
             compiling: None,
+            staging: Staging::default(),
+            batch: (Vec::new(), 0),
             pending: 0,
             draining: None,
             transcodes: false,
@@ -164,6 +173,8 @@ impl<'a> Loader<'a> {
             infos: SortedMap::new(),
             pipelines,
             compiling: None,
+            staging: Staging::default(),
+            batch: (Vec::new(), 0),
             pending: 0,
             draining: None,
             transcodes: false,
@@ -206,6 +217,7 @@ impl<'a> Loader<'a> {
             let (info, chunk) = found?;
             self.receive(&info, 0, &chunk).await?;
         }
+        self.submit_batch()?;
         Ok((self.pipelines, self.times.bytes))
     }
 
@@ -267,6 +279,7 @@ impl<'a> Loader<'a> {
                 unit.source.name
             )));
         }
+        self.submit_batch()?;
         self.gpu.check().await?;
         if let Some(kept) = kept.filter(|_| anew) {
             let mut lap = Stopwatch::start();
@@ -401,6 +414,7 @@ impl<'a> Loader<'a> {
         self.pending += chunk.len();
         if self.pending > MAX_PENDING_BYTES {
             self.pending = 0;
+            self.submit_batch()?;
             self.gpu.submit(&[])?;
             if let Some(before) = self.draining.replace(self.gpu.wait_idle().boxed_local()) {
                 before.await?;
@@ -454,15 +468,14 @@ impl<'a> Loader<'a> {
             }
             return Ok(());
         }
-        if held.gpu.is_none() {
-            held.gpu = Some(
-                self.gpu
-                    .buffer("staging", held.bytes, BufferUsage::Storage)?,
-            );
-        }
-        if let Some(buffer) = &held.gpu {
-            write_chunk(self.gpu, buffer, offset, chunk);
-        }
+        let place = match &held.gpu {
+            Some(place) => place,
+            None => {
+                let place = self.staging.place(self.gpu, held.role, held.bytes)?;
+                held.gpu.insert(place)
+            }
+        };
+        write_chunk(self.gpu, &place.buffer, u64::from(place.at) + offset, chunk);
         Ok(())
     }
 

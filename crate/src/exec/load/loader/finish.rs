@@ -2,8 +2,8 @@
 
 use super::super::plan_mismatch;
 use super::super::write::WeightRegion;
-use super::Loader;
 use super::load_unit::{LoadPath, LoadUnit, stored_rows};
+use super::{Loader, MAX_BATCH_BYTES};
 use crate::Result;
 use crate::device::registry::Variant;
 use crate::exec::load_times::Stopwatch;
@@ -67,13 +67,7 @@ impl Loader<'_> {
 
     async fn finish_on_gpu(&mut self, unit: &LoadUnit, plan: &WeightPlan) -> Result<()> {
         let (rows, _) = unit.source.rows_cols();
-        let part = |role: PartRole| {
-            let held = unit.parts.iter().find(|p| p.role == role)?;
-            Some(transcode::BufferOffset {
-                buffer: held.gpu.clone()?,
-                at: 0,
-            })
-        };
+        let part = |role: PartRole| unit.parts.iter().find(|p| p.role == role)?.gpu.clone();
         let order = match &unit.source.column_order {
             Some(order) => {
                 let buffer =
@@ -158,9 +152,22 @@ impl Loader<'_> {
                 )
             })?);
         }
-        let mut steps = Vec::new();
         for launch in &launches {
-            steps.push(self.step(launch).await?);
+            let step = self.step(launch).await?;
+            self.batch.0.push(step);
+        }
+        self.batch.1 += unit.parts.iter().map(|part| part.bytes).sum::<u64>();
+        if self.batch.1 < MAX_BATCH_BYTES {
+            return Ok(());
+        }
+        self.submit_batch()
+    }
+
+    /// Submits the transcodes of the units that are complete; their staging memory is free after it.
+    pub(super) fn submit_batch(&mut self) -> Result<()> {
+        let (steps, _) = std::mem::take(&mut self.batch);
+        if steps.is_empty() {
+            return Ok(());
         }
         let program = self.gpu.program("transcode", steps)?;
         self.gpu.submit(&[Command::Run {

@@ -37,7 +37,7 @@ pub(super) struct StagedPart {
     pub received: u64,
     pub received_offsets: SortedSet<u64>,
     pub cpu: Vec<u8>,
-    pub gpu: Option<Buffer>,
+    pub gpu: Option<transcode::BufferOffset<Buffer>>,
 }
 
 impl LoadPath {
