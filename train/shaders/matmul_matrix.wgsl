@@ -21,8 +21,8 @@ const UNIT: u32 = 1u;
 var<workgroup> tile: array<Slice, (BM + BN) / SIDE>;
 const FIRST_RIGHT: u32 = BM / SIDE;
 const STEPS: u32 = WIDTH / SIDE;
-// A matrix of sums of each subgroup.
-var<workgroup> parts: array<f32, DOWN * ACROSS * SIDE * SIDE>;
+// SIDE rows and WIDTH columns of the sums of each subgroup.
+var<workgroup> parts: array<f32, DOWN * ACROSS * SIDE * WIDTH>;
 
 // Four values of a from term r on; zeros beyond the last.
 fn left(row: u32, r: u32) -> vec4<f32> {
@@ -138,23 +138,23 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endfor
 #endfor
     }
-    let own = subgroup * SIDE * SIDE;
+    let own = subgroup * SIDE * WIDTH;
 #for i in 0..BM/DOWN/SIDE
 #for h in 0..BN/ACROSS/WIDTH
+    workgroupBarrier();
 #for v in 0..WIDTH/SIDE
+    store_sum(sum$i_$h_$v, own + $vu * SIDE, WIDTH);
+#endfor
     workgroupBarrier();
-    store_sum(sum$i_$h_$v, own, SIDE);
-    workgroupBarrier();
-    for (var e = own_lane; e < SIDE * SIDE; e += LANES) {
-        let row = first_row + r0 + $iu * SIDE + e / SIDE;
-        let col = first_col + c0 + $hu * WIDTH + $vu * SIDE + e % SIDE;
+    for (var e = own_lane; e < SIDE * WIDTH; e += LANES) {
+        let row = first_row + r0 + $iu * SIDE + e / WIDTH;
+        let col = first_col + c0 + $hu * WIDTH + e % WIDTH;
 #ifdef SCALED
         store(row, col, parts[own + e] / scales[min(row, params.rows - 1u)]);
 #else
         store(row, col, parts[own + e]);
 #endif
     }
-#endfor
 #endfor
 #endfor
 }

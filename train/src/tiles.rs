@@ -24,8 +24,8 @@ const ATTENTION_ROWS: u32 = 64;
 const MIN_MATRIX_SIDE: u32 = 64;
 /// Terms that matmul_matrix.wgsl reads at once.
 const MATRIX_WIDTH: u32 = 32;
-/// Workgroups that occupy a device, for each 64 threads that fill it.
-const THREADS_PER_TILE: u32 = 8;
+/// Workgroups of 64 threads that fill a device, for each tile that occupies it.
+const WORKGROUPS_PER_TILE: u32 = 9;
 
 /// A tile of matmul_matrix.wgsl: rows, columns, and subgroups along each.
 #[derive(Debug, Clone, Copy)]
@@ -37,8 +37,15 @@ struct MatrixTile {
 }
 
 impl MatrixTile {
-    /// Larger tiles read both factors fewer times; the smallest is for tests.
-    const ALL: [Self; 4] = [
+    /// Larger tiles read both factors fewer times, wide ones the left factor, which has more bytes.
+    /// The smallest is for tests.
+    const ALL: [Self; 5] = [
+        Self {
+            rows: 128,
+            cols: 256,
+            down: 2,
+            across: 4,
+        },
         Self {
             rows: 128,
             cols: 128,
@@ -68,7 +75,7 @@ impl MatrixTile {
     /// Whether a device has the threads and the workgroup memory.
     fn fits(self, tiles: &Tiles, units: SubgroupMatrix) -> bool {
         let slices = (self.rows + self.cols) / units.side * (units.side + 1) * (MATRIX_WIDTH + 8);
-        let sums = self.down * self.across * units.side * units.side * 4;
+        let sums = self.down * self.across * units.side * MATRIX_WIDTH * 4;
         let bytes = slices * if units.half { 2 } else { 4 } + sums;
         self.down * self.across * units.lanes <= tiles.threads && bytes <= tiles.storage
     }
@@ -107,7 +114,7 @@ impl Tiles {
                 let rows = caps.constant_or_forced(Kernel::GemmMatrix, "BM", 128);
                 (units, rows)
             }),
-            enough: caps.target_workgroups() / THREADS_PER_TILE,
+            enough: caps.target_workgroups() / WORKGROUPS_PER_TILE,
         }
     }
 
