@@ -3,6 +3,7 @@
 
 use super::draft::{Ask, draft, generate};
 use super::{exact, greedy, halves, start, with_kv};
+use jerboa::arch;
 use jerboa::exec::{DecodeBatch, DraftSession, Model, RunOptions, SequenceParams, Session};
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -328,6 +329,31 @@ fn the_head_shares_the_embedding() {
     let embedding = (2 * model.vocab() * hidden) as u64;
     let bytes = head.bytes().weights;
     assert!(bytes + embedding <= all + 4096, "{bytes} of {all}");
+}
+
+/// Heads of models with experts have them too; other families have no head.
+#[test]
+fn families_with_heads() {
+    let head_of = |name: &str| {
+        let config = std::fs::read(golden("models").join(name).join("config.json"));
+        let config: serde_json::Value =
+            serde_json::from_slice(&config.expect("a file")).expect("json");
+        arch::mtp_graph(&config.into()).expect("a configuration")
+    };
+    for (name, tensor) in [
+        ("qwen3_5", "mtp.layers.0.mlp.up_proj.weight"),
+        (
+            "qwen3_5_moe",
+            "mtp.layers.0.mlp.shared_expert.up_proj.weight",
+        ),
+        ("qwen3_next", "mtp.layers.0.mlp.gate.weight"),
+    ] {
+        let head = head_of(name).expect(name);
+        let mut names = head.weights.iter().flat_map(|weight| &weight.parts);
+        assert!(names.any(|(name, _)| name == tensor), "{name}");
+        assert_eq!(head.states.len(), 1, "{name}: a KV cache");
+    }
+    assert!(head_of("llama").is_none());
 }
 
 #[test]
