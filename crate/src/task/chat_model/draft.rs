@@ -112,7 +112,7 @@ fn check_vocabulary(target: &Tokenizer, draft: &Tokenizer, names: [&str; 2]) -> 
 
 impl ChatModel {
     /// Loads a draft model on the same device, which proposes tokens for all conversations that are
-    /// created afterwards, and for this one. [`MTP_DRAFT`] loads the head of the checkpoint itself,
+    /// created afterwards, and for this one. The name `mtp` loads the head of the checkpoint itself,
     /// from its `source`; this model was then loaded with [`RunOptions::stores_hidden`].
     ///
     /// # Errors
