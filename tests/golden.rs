@@ -142,6 +142,27 @@ pub fn load(gpu: Gpu, folder: &Path, options: RunOptions) -> jerboa::Result<Sess
     })
 }
 
+/// Adds the multi-token-prediction head of tests/golden/mtp to a folder with the model
+/// models/qwen3_5, as a second shard.
+pub fn add_mtp_head(folder: &Path) {
+    let shards = [1, 2].map(|number| format!("model-0000{number}-of-00002.safetensors"));
+    std::fs::rename(folder.join("model.safetensors"), folder.join(&shards[0])).expect("a model");
+    std::fs::copy(golden("mtp/weights.safetensors"), folder.join(&shards[1])).expect("a copy");
+    let mut map = serde_json::Map::new();
+    for shard in &shards {
+        let Golden(bytes) = Golden::read(&folder.join(shard));
+        let file = safetensors::SafeTensors::deserialize(&bytes).expect("a safetensors file");
+        let names = file.names().into_iter();
+        map.extend(names.map(|name| (name.to_string(), shard.as_str().into())));
+    }
+    let index = serde_json::json!({ "metadata": {}, "weight_map": map });
+    std::fs::write(
+        folder.join("model.safetensors.index.json"),
+        index.to_string(),
+    )
+    .expect("an index");
+}
+
 /// Generates greedily after a prompt.
 pub fn greedy(session: &mut Session, ids: &[u32], count: usize) -> Vec<u32> {
     pollster::block_on(session.prefill(ids, 0)).expect("prefill");

@@ -270,7 +270,8 @@ export interface EngineLoadFields {
   codec?: string;
   /**
    * A smaller model of the same vocabulary that proposes tokens, which the model verifies in one step: a repository or
-   * a folder's URL. The answer stays the same. Default: none.
+   * a folder's URL. `mtp` uses the multi-token-prediction head of the model's own checkpoint (Qwen3.5). The answer
+   * stays the same. Default: none.
    */
   draft?: string;
   /** Refuses a model that does not fit the device's memory, usually before its weights are downloaded. */
@@ -753,7 +754,8 @@ export interface LoadFields {
   codec?: string;
   /**
    * A smaller model of the same vocabulary that proposes tokens, which the model verifies in one step: a repository or
-   * a folder's URL. The answer stays the same. Default: none.
+   * a folder's URL. `mtp` uses the multi-token-prediction head of the model's own checkpoint (Qwen3.5). The answer
+   * stays the same. Default: none.
    */
   draft?: string;
 }

@@ -30,6 +30,10 @@ struct State {
     stopped: u32,
     // Tokens that may still be sampled.
     budget: u32,
+#ifdef ACCEPTED
+    // Rows of the last step with drafts that were accepted.
+    accepted: u32,
+#endif
 #ifdef BATCH
     unused0: u32,
     unused1: u32,

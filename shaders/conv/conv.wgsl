@@ -2,6 +2,7 @@
 // and is read as zeros at position 0. A thread takes one channel and some rows, with inputs in registers.
 // FEW processes all rows and updates the memory; with BATCH, each row has a memory of its own. MANY processes a tile of rows; ADVANCE then updates the memory. GATED
 // multiplies inputs by `gate_in` and outputs by `gate_out`. Three channel ranges have an input scale each.
+// VERIFY leaves the memory as it was; once the accepted rows are known, ADVANCE with ACCEPTED updates it with them.
 struct Params {
     channels: u32,
     tile: u32,
@@ -76,7 +77,11 @@ fn before(row: u32, back: u32, c: u32) -> f32 {
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let c = wid.x * 64u + lid;
+#ifdef ACCEPTED
+    let rows = state.accepted;
+#else
     let rows = state.rows;
+#endif
 #ifdef MANY
     let first = wid.y * params.tile;
     let end = min(first + params.tile, rows);
@@ -130,6 +135,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
     }
 #ifndef MANY
+#ifndef VERIFY
 #ifdef BATCH
     let base = state.sequences[first].slot * (TAPS - 1u);
 #else
@@ -138,5 +144,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #for i in 1..TAPS
     memory[(base + $iu - 1u) * params.channels + c] = window[$iu];
 #endfor
+#endif
 #endif
 }

@@ -1,7 +1,8 @@
 // Decode step of a linear recurrence, row by row. A workgroup takes a head, whose memory [dk][dv] its threads hold in
 // registers, EACH key rows by four values each. DELTA is the gated delta rule (arXiv 2412.06464) with the gated norm of
 // its output; without it, Mamba-2's state update (arXiv 2405.21060). The memory is read as zeros at position 0. With
-// BATCH, a workgroup takes one row, whose sequence has a memory of its own.
+// BATCH, a workgroup takes one row, whose sequence has a memory of its own. VERIFY leaves the memory as it was; once the
+// accepted rows are known, ACCEPTED updates it with them and has no output.
 struct Params {
     heads: u32,
     key_heads: u32,
@@ -16,15 +17,19 @@ struct Params {
     a_stride: u32,
     b_offset: u32,
     b_stride: u32,
+#ifndef ACCEPTED
     z_offset: u32,
     z_stride: u32,
     out_offset: u32,
     out_stride: u32,
+#endif
     raw: u32,
     dt_scale: f32,
     dt_low: f32,
     dt_high: f32,
+#ifndef ACCEPTED
     eps: f32,
+#endif
 }
 #import common/state
 #import common/kv
@@ -33,12 +38,16 @@ struct Params {
 @group(0) @binding(2) var<storage, read> a: array<f32>;
 @group(0) @binding(3) var<storage, read> gains: array<f32>;
 @group(0) @binding(4) var<storage, read_write> memory: array<Kv4>;
+#ifndef ACCEPTED
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
+#endif
 @group(0) @binding(6) var<storage, read> state: State;
 #import common/rows
 #ifdef DELTA
 @group(0) @binding(7) var<storage, read> b: array<f32>;
+#ifndef ACCEPTED
 @group(0) @binding(8) var<storage, read> z: array<f32>;
+#endif
 #endif
 #import recurrent/rates
 
@@ -90,7 +99,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
 #else
     let row0 = 0u;
+#ifdef ACCEPTED
+    let rows = state.accepted;
+#else
     let rows = state.rows;
+#endif
     if (rows == 0u) {
         return;
     }
@@ -110,10 +123,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         let start = params.v_offset + at + head * params.dv + column * 4u;
         let value = vec4<f32>(x[start], x[start + 1u], x[start + 2u], x[start + 3u]);
 #ifdef DELTA
+#ifndef ACCEPTED
         let gate = params.z_offset + row * params.z_stride + head * params.dv + column * 4u;
 #for e in 0..4
         let z$e = z[gate + $eu];
 #endfor
+#endif
 #endif
         for (var i = lid; i < 2u * padded; i += 256u) {
             let j = i % padded;
@@ -158,7 +173,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             by_query += reads[256u + i * dv4 + column];
         }
         let decay = exp(max(rate.x, -80.0));
-        let to = params.out_offset + row * params.out_stride + head * params.dv + column * 4u;
         var key_factor = 1.0;
 #ifdef DELTA
         key_factor = inverseSqrt(dot_of(2u) + 1e-6);
@@ -177,6 +191,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (lid < 8u) { squares[dv4 + lid] = 0.0; }
 #endif
         workgroupBarrier();
+#ifndef ACCEPTED
+        let to = params.out_offset + row * params.out_stride + head * params.dv + column * 4u;
         if (slice == 0u) {
 #ifdef DELTA
             var sum = 0.0;
@@ -194,8 +210,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             out[to + $eu] = y[$e];
 #endfor
         }
+#endif
     }
+#ifndef VERIFY
 #for i in 0..EACH
     if (busy && first + $iu < dk) { memory[base + (first + $iu) * dv4] = kv_pack(s$i); }
 #endfor
+#endif
 }

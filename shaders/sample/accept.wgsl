@@ -100,6 +100,7 @@ fn main(@builtin(local_invocation_index) lid: u32) {
         }
         row++;
     }
+    state.accepted = row + 1u;
     state.rows = 1u;
     if (stopped) {
         state.stopped = 1u;

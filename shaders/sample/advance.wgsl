@@ -97,6 +97,7 @@ fn main(@builtin(local_invocation_index) lid: u32) {
 #endif
     state.step += 1u;
 #ifdef DRAFTS
+    state.accepted = params.row + 1u;
     state.pos += 1u;
 #else
     state.pos += state.rows;

@@ -15,6 +15,7 @@ struct Params {
 
 @compute @workgroup_size(1)
 fn main() {
+    state.accepted = 0u;
     // A stopped state keeps its zero rows.
     if (state.stopped != 0u) {
         return;

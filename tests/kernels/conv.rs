@@ -11,8 +11,10 @@ use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 enum Form {
     Few,
     Many,
+    /// Verification of two more rows, which are dropped. Their inputs are NaN.
+    Verify,
 }
-use Form::{Few, Many};
+use Form::{Few, Many, Verify};
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -72,8 +74,11 @@ impl Case {
             let launches = match form {
                 Few => vec![conv.decode(&view(0, 2 * channels), &out)],
                 Many => conv.prefill(&view(0, 2 * channels), &out).to_vec(),
+                Verify => conv.verify(&view(0, 2 * channels), &out).to_vec(),
             };
-            let state = [pos as u32, *rows as u32, 0, 0, 0, 0, 0, 0];
+            let dropped = if *form == Verify { 2 } else { 0 };
+            let run = (rows + dropped) as u32;
+            let state = [pos as u32, run, 0, 0, 0, *rows as u32, 0, 0];
             // A plan has more rows than the step.
             let mut given = wide[pos * stride..(pos + rows) * stride].to_vec();
             given.extend(vec![f32::NAN; 4 * stride]);
@@ -86,7 +91,7 @@ impl Case {
                 bytes(&state),
                 empty,
             ];
-            let left = run_all(gpu(), &launches, *rows as u32, &buffers);
+            let left = run_all(gpu(), &launches, run, &buffers);
             memory = left[3].clone();
             let out = floats(&left[5]);
             found.extend(
@@ -139,6 +144,14 @@ fn rows_may_be_cut_anywhere() {
         &[(Many, 37), (Few, 1), (Few, 3), (Many, 2), (Few, 1)][..],
         &[(Few, 1), (Few, 1), (Many, 1), (Many, 16), (Many, 17)],
         &[(Many, 1), (Few, 2)],
+        &[
+            (Many, 3),
+            (Verify, 1),
+            (Verify, 4),
+            (Few, 1),
+            (Verify, 2),
+            (Many, 2),
+        ],
     ] {
         PLAIN.check(cuts);
         Case {
@@ -162,7 +175,7 @@ fn filters_of_every_length_with_bias_and_gates() {
             channels: 5,
             ..PLAIN
         }
-        .check(&[(Many, 3), (Few, 2), (Many, 11)]);
+        .check(&[(Many, 3), (Few, 2), (Verify, 3), (Many, 11)]);
     }
 }
 

@@ -13,8 +13,10 @@ use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 enum Form {
     Few,
     Many,
+    /// Verification of two more rows, which are dropped. Their inputs are NaN.
+    Verify,
 }
-use Form::{Few, Many};
+use Form::{Few, Many, Verify};
 
 #[derive(Debug, Clone, Copy)]
 struct Case {
@@ -160,12 +162,14 @@ impl Case {
                 [all, row(&z, v_cols, r)].concat()
             });
             let out = view(5, 0, v_cols + 4);
-            let launches = if *form == Few {
-                vec![kernel.decode(&out)]
-            } else {
-                kernel.prefill(&6, &out)
+            let launches = match form {
+                Few => vec![kernel.decode(&out)],
+                Many => kernel.prefill(&6, &out),
+                Verify => kernel.verify(&out).to_vec(),
             };
-            let state = [pos as u32, *rows as u32, 0, 0, 0, 0, 0, 0];
+            let dropped = if *form == Verify { 2 } else { 0 };
+            let run = (rows + dropped) as u32;
+            let state = [pos as u32, run, 0, 0, 0, *rows as u32, 0, 0];
             let empty = |bytes_: u64| bytes(&vec![f32::NAN; bytes_ as usize / 4]);
             let scratch = empty(kernel.scratch_bytes(*rows as u32 + 3).max(16));
             let outputs = empty(((rows + 3) * (v_cols + 4) * 4) as u64);
@@ -178,7 +182,7 @@ impl Case {
                 outputs,
                 scratch,
             ];
-            let left = run_all(gpu(), &launches, *rows as u32, &buffers);
+            let left = run_all(gpu(), &launches, run, &buffers);
             memory = left[3].clone();
             let out = floats(&left[5]);
             found.extend((0..*rows).flat_map(|r| out[r * (v_cols + 4)..][..v_cols].to_vec()));
@@ -249,6 +253,14 @@ fn rows_may_be_cut_anywhere() {
             &TURNS[..],
             &[(Few, 1), (Many, 1), (Many, 32), (Many, 64)],
             &[(Few, 40)],
+            &[
+                (Many, 3),
+                (Verify, 1),
+                (Verify, 4),
+                (Few, 1),
+                (Verify, 6),
+                (Many, 5),
+            ],
         ] {
             case.check(cuts);
         }

@@ -12,24 +12,24 @@ use std::rc::Rc;
 
 /// Result of a generation.
 #[derive(Debug, PartialEq)]
-struct Found {
-    tokens: Vec<u32>,
-    drafted: usize,
-    accepted: usize,
+pub(super) struct Found {
+    pub tokens: Vec<u32>,
+    pub drafted: usize,
+    pub accepted: usize,
 }
 
 /// What to generate.
 #[derive(Clone)]
-struct Ask<'a> {
-    prompt: &'a [u32],
-    params: SamplingParams,
-    seed: u64,
-    stops: &'a [u32],
-    budget: usize,
+pub(super) struct Ask<'a> {
+    pub prompt: &'a [u32],
+    pub params: SamplingParams,
+    pub seed: u64,
+    pub stops: &'a [u32],
+    pub budget: usize,
 }
 
 impl<'a> Ask<'a> {
-    fn greedy(prompt: &'a [u32], budget: usize) -> Self {
+    pub fn greedy(prompt: &'a [u32], budget: usize) -> Self {
         Self {
             prompt,
             params: SamplingParams::default(),
@@ -40,7 +40,11 @@ impl<'a> Ask<'a> {
     }
 }
 
-fn generate(model: &mut Session, mut draft: Option<&mut DraftSession>, ask: &Ask<'_>) -> Found {
+pub(super) fn generate(
+    model: &mut Session,
+    mut draft: Option<&mut DraftSession>,
+    ask: &Ask<'_>,
+) -> Found {
     block_on(async {
         let mut sampler = Sampler::new(ask.params.clone(), model.vocab(), ask.seed)?;
         sampler.start(ask.prompt);
@@ -77,7 +81,7 @@ fn generate(model: &mut Session, mut draft: Option<&mut DraftSession>, ask: &Ask
 }
 
 /// A draft that proposes in every step.
-fn draft(model: &Rc<Model>, target: &mut Session) -> DraftSession {
+pub(super) fn draft(model: &Rc<Model>, target: &mut Session) -> DraftSession {
     let mut draft = block_on(DraftSession::new(model, target)).expect("a draft");
     draft.draft_always = true;
     draft

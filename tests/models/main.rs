@@ -10,6 +10,7 @@ mod integrity;
 mod lora;
 mod lost;
 mod memory;
+mod mtp;
 mod paging;
 mod quantized;
 mod ring_and_checkpoint;

@@ -5,7 +5,8 @@ use super::{character, events, folder, golden, reference, request, run, stories,
 use jerboa::exec::{PrecisionOptions, RunOptions};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use jerboa::kernels::attention::Kv;
-use jerboa::task::{ChatModel, FinishReason};
+use jerboa::task::{ChatModel, FinishReason, LoadRequest, MTP_DRAFT, ServesTask};
+use jerboa_tests::golden::add_mtp_head;
 use pollster::block_on;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -112,6 +113,51 @@ fn looked_up_drafts_replace_proposals() {
     let found = run(&mut model, ask(60, &more));
     assert_eq!(found.ids, expected.ids);
     assert!(found.drafted_tokens > 0 && found.accepted_tokens > 0);
+}
+
+/// The head of a checkpoint changes the number of steps, not the text; conversations share it.
+#[test]
+fn the_head_of_the_checkpoint_proposes_tokens() {
+    let folder = tiny_files("qwen3_5", None, json!([]), None);
+    let mut plain = super::load_tiny(&folder).expect("a model");
+    let error = load_draft(&mut plain, &folder, MTP_DRAFT).expect_err("no hidden states");
+    assert_eq!(error.code(), "request");
+    add_mtp_head(&folder);
+    let request = json!({ "draft": MTP_DRAFT });
+    let request: LoadRequest = serde_json::from_value(request).expect("a request");
+    let options = RunOptions {
+        stores_hidden: request.run_options().expect("options").stores_hidden,
+        ..super::tiny_options()
+    };
+    let mut model = super::load_tiny_with(&folder, options).expect("a model");
+    load_draft(&mut model, &folder, MTP_DRAFT).expect("a head");
+    assert_eq!(model.info()["draft"], json!(MTP_DRAFT));
+    model.force_draft(None, Some(2));
+    let mut other = model.create_session().expect("a session");
+    let ids: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 250).collect();
+    let bias = json!({ "77": 6, "13": 6, "32": 5 });
+    for more in [
+        json!({}),
+        json!({ "temperature": 0.8, "seed": 3, "logitBias": bias }),
+        json!({ "temperature": 1.1, "seed": 4, "topP": 0.9, "repetitionPenalty": 1.2 }),
+    ] {
+        let mut more = more;
+        more["ids"] = json!(ids);
+        let expected = run(&mut plain, ask(60, &more));
+        let found = run(&mut model, ask(60, &more));
+        assert_eq!(found.ids, expected.ids, "{more}");
+        assert!(found.drafted_tokens > 0, "{more}");
+        assert_eq!(run(&mut other, ask(60, &more)).ids, expected.ids, "{more}");
+        let mut fork = model.fork().expect("a fork");
+        assert_eq!(run(&mut fork, ask(60, &more)).ids, expected.ids, "{more}");
+        more["speculation"] = json!("off");
+        let found = run(&mut model, ask(60, &more));
+        assert_eq!(
+            (found.ids, found.drafted_tokens),
+            (expected.ids, 0),
+            "{more}"
+        );
+    }
 }
 
 #[test]

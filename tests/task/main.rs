@@ -195,16 +195,23 @@ fn tiny_files(
 
 /// Loads a tiny checkpoint.
 fn load_tiny(folder: &Path) -> jerboa::Result<ChatModel> {
+    load_tiny_with(folder, tiny_options())
+}
+
+fn tiny_options() -> RunOptions {
     let overrides = PrecisionOptions {
         kv_type: Some(Kv::F32),
         ..PrecisionOptions::default()
     };
-    let options = RunOptions {
+    RunOptions {
         max_context: Some(256),
         prefill_chunk: 16,
         overrides,
         ..RunOptions::default()
-    };
+    }
+}
+
+fn load_tiny_with(folder: &Path, options: RunOptions) -> jerboa::Result<ChatModel> {
     let gpu = open(&DeviceOptions {
         f16: false,
         ..DeviceOptions::default()

@@ -5,7 +5,7 @@ use clap::{Arg, ArgGroup, Command, value_parser};
 use jerboa::exec::{ModelFiles, RunOptions, Session};
 use jerboa::gpu::{Backend, DeviceOptions, Gpu};
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
-use jerboa::task::{ChatModel, LOAD_OPTIONS, LoadRequest, Task, TaskModel};
+use jerboa::task::{ChatModel, LOAD_OPTIONS, LoadRequest, MTP_DRAFT, Task, TaskModel};
 use serde_json::Value;
 
 /// Options of a load that are flags of the same names.
@@ -189,19 +189,23 @@ impl CliArgs {
     /// Loads the model with tokenizer, chat template and draft model.
     pub async fn loaded(&self) -> Result<ChatModel> {
         let source = self.source().await?;
-        let (gpu, options) = (self.gpu().await?, self.run_options()?);
+        let (gpu, mut options) = (self.gpu().await?, self.run_options()?);
+        let draft: Option<String> = self.get("draft");
+        options.stores_hidden = draft.as_deref() == Some(MTP_DRAFT);
         let loaded = ChatModel::load(gpu, &source, &self.model_name(), options).await;
         let mut loaded = loaded.map_err(format_error)?;
-        if self.is_set("draft") {
-            self.load_draft(&mut loaded, &self.require::<String>("draft")?)
-                .await?;
+        if let Some(draft) = draft {
+            self.load_draft(&mut loaded, &draft).await?;
         }
         Ok(loaded)
     }
 
     /// Loads a draft model.
     pub async fn load_draft(&self, target: &mut ChatModel, name: &str) -> Result<()> {
-        let source = self.source_of(name, Progress::silent()).await?;
+        let source = match name {
+            MTP_DRAFT => self.source().await?,
+            name => self.source_of(name, Progress::silent()).await?,
+        };
         let loaded = target.load_draft(&source, name, self.run_options()?).await;
         loaded.map_err(format_error)
     }

@@ -38,6 +38,8 @@ pub struct Family {
     pub rope_kinds: Option<RopeByType>,
     /// Builds the graph of a decoder.
     pub decoder: Option<fn(Config<'_>) -> Result<Graph>>,
+    /// Builds the graph of the decoder's multi-token-prediction head.
+    pub mtp: Option<fn(Config<'_>) -> Result<Graph>>,
     /// Builds the body of an encoder.
     pub encoder: Option<fn(Config<'_>, &mut GraphBuilder) -> Result<EncoderBody>>,
     /// Builds the classification head of an encoder.
@@ -68,6 +70,7 @@ impl Family {
         defaults: "",
         rope_kinds: None,
         decoder: None,
+        mtp: None,
         encoder: None,
         classification_head: None,
         prefixes: &[],

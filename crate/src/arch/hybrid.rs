@@ -7,8 +7,8 @@ use super::blocks::{
 };
 use crate::Result;
 use crate::ir::{
-    Activation, Gated, GatedNorm, Graph, GraphBuilder, IdSource, LastRow, Linear, RecurrenceRule,
-    Recurrent, ShortConv, StateSpec, ValueId, WeightKind,
+    Activation, Concat, Gated, GatedNorm, Graph, GraphBuilder, IdSource, LastRow, Linear,
+    LoadHidden, RecurrenceRule, Recurrent, ShortConv, StateSpec, StoreHidden, ValueId, WeightKind,
 };
 
 /// Adds a causal depthwise convolution with the tensors `{name}.weight` and `{name}.bias`. `gates`
@@ -390,8 +390,41 @@ impl HybridDecoder {
                 x = self.sublayer(&mut b, &format!("{}.{index}", self.path), part, x);
             }
         }
+        self.finish(b, self.final_norm, x)
+    }
+
+    /// Builds the multi-token-prediction head `mtp` with one layer: from the hidden state of a token
+    /// and the id of the next token to the logits of the token after it. Embedding and output head
+    /// are the decoder's. Reference: vLLM `qwen3_next_mtp.py`.
+    ///
+    /// # Errors
+    /// `Internal` if shapes do not match.
+    pub fn mtp_graph(&self, layer: &[Sublayer]) -> Result<Graph> {
+        let mut b = GraphBuilder::new(&self.name);
+        let tokens = embed(
+            &mut b,
+            self.embed,
+            self.vocab,
+            self.hidden,
+            self.embed_scale,
+            IdSource::Tokens,
+        );
+        let hidden = b.node("hidden", LoadHidden, &[], self.hidden);
+        let parts = [("embedding", tokens), ("hidden", hidden)]
+            .map(|(part, x)| norm(&mut b, &format!("mtp.pre_fc_norm_{part}"), self.norm, x));
+        let both = b.node("mtp.both", Concat, &parts, 2 * self.hidden);
+        let mut x = b.linear("mtp.fc", both, self.hidden, false);
+        for part in layer {
+            x = self.sublayer(&mut b, "mtp.layers.0", part, x);
+        }
+        let graph = self.finish(b, "mtp.norm", x)?;
+        graph.with_stored_hidden(StoreHidden::Last)
+    }
+
+    /// Adds the final norm and the output head.
+    fn finish(&self, mut b: GraphBuilder, final_norm: &str, x: ValueId) -> Result<Graph> {
         let last = b.node("last_row", LastRow, &[x], self.hidden);
-        let hidden = norm(&mut b, self.final_norm, self.norm, last);
+        let hidden = norm(&mut b, final_norm, self.norm, last);
         let weight = if self.tied {
             b.weight(
                 &format!("{}.weight", self.embed),

@@ -280,6 +280,22 @@ pub fn graph(config: &LoadConfig) -> Result<Graph> {
     })
 }
 
+/// Builds the graph of a checkpoint's multi-token-prediction head; `None` if its family has none
+/// that is supported.
+///
+/// # Errors
+/// Configurations that are not supported.
+pub fn mtp_graph(config: &LoadConfig) -> Result<Option<Graph>> {
+    let fields = config.fields();
+    let family = family::find_by_config(fields, |family| family.decoder.is_some());
+    let layers = fields.get("mtp_num_hidden_layers");
+    let is_single = layers.is_none_or(|count| *count == 1);
+    let dedicated = fields.flag_or("mtp_use_dedicated_embeddings", false);
+    let build = family.and_then(|family| family.mtp);
+    let build = build.filter(|_| is_single && !dedicated);
+    build.map(|build| build(fields)).transpose()
+}
+
 /// Refuses a model without a decoder that is supported, before its graph is built.
 ///
 /// # Errors

@@ -57,7 +57,8 @@ pub(super) static FAMILIES: &[Family] = &[
         classes: &["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"],
         model_types: &["qwen3_5", "qwen3_5_text"],
         defaults: r#"{"num_key_value_heads": 4, "head_dim": 256, "partial_rotary_factor": 0.25}"#,
-        decoder: Some(qwen3_5),
+        decoder: Some(|config| qwen3_5(config)?.graph()),
+        mtp: Some(|config| mtp_graph(&qwen3_5(config)?)),
         vision: Some(QWEN3),
         row_orders: GATED_Q_ORDERS,
         gguf: &[in_gguf("qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM")],
@@ -70,7 +71,8 @@ pub(super) static FAMILIES: &[Family] = &[
         ],
         model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
         defaults: r#"{"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512}"#,
-        decoder: Some(qwen3_5_moe),
+        decoder: Some(|config| qwen3_5_moe(config)?.graph()),
+        mtp: Some(|config| mtp_graph(&qwen3_5_moe(config)?)),
         vision: Some(QWEN3),
         row_orders: GATED_Q_ORDERS,
         gguf: &[GgufSpec {
@@ -83,7 +85,8 @@ pub(super) static FAMILIES: &[Family] = &[
         classes: &["Qwen3NextForCausalLM"],
         model_types: &["qwen3_next"],
         defaults: r#"{"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512}"#,
-        decoder: Some(qwen3_next),
+        decoder: Some(|config| qwen3_next(config)?.graph()),
+        mtp: Some(|config| mtp_graph(&qwen3_next(config)?)),
         row_orders: &[
             GATED_Q_ORDERS[0],
             GATED_Q_ORDERS[1],
@@ -144,12 +147,12 @@ fn separate_by_key_head(config: Config<'_>, values: bool) -> Result<RowOrder> {
 }
 
 /// `Qwen3_5ForCausalLM`.
-fn qwen3_5(config: Config<'_>) -> Result<Graph> {
+fn qwen3_5(config: Config<'_>) -> Result<HybridDecoder> {
     hybrid(config, false, None)
 }
 
 /// `Qwen3_5MoeForCausalLM`; its router always normalizes the weights.
-fn qwen3_5_moe(config: Config<'_>) -> Result<Graph> {
+fn qwen3_5_moe(config: Config<'_>) -> Result<HybridDecoder> {
     let experts = ExpertsSpec {
         renormalize: true,
         ..experts(config)?
@@ -158,12 +161,20 @@ fn qwen3_5_moe(config: Config<'_>) -> Result<Graph> {
 }
 
 /// `Qwen3NextForCausalLM`.
-fn qwen3_next(config: Config<'_>) -> Result<Graph> {
+fn qwen3_next(config: Config<'_>) -> Result<HybridDecoder> {
     let experts = ExpertsSpec {
         renormalize: config.flag_or("norm_topk_prob", true),
         ..experts(config)?
     };
     hybrid(config, true, Some(&experts))
+}
+
+/// The head `mtp`, whose layer is like the last one with attention.
+fn mtp_graph(decoder: &HybridDecoder) -> Result<Graph> {
+    let attends = |layer: &&Vec<Sublayer>| matches!(layer[0].mixer, Mixer::Attention(_));
+    let layer = decoder.layers.iter().rfind(attends);
+    let without = || Error::Internal("no layer has attention".into());
+    decoder.mtp_graph(layer.ok_or_else(without)?)
 }
 
 /// Reads the experts, including a shared one.
@@ -181,7 +192,7 @@ fn experts(config: Config<'_>) -> Result<ExpertsSpec> {
 
 /// Builds the decoder, optionally with experts; `fused` for Qwen3-Next's fused DeltaNet
 /// projections.
-fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Result<Graph> {
+fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Result<HybridDecoder> {
     config.require_values(&[("attn_output_gate", "true")])?;
     // Models with experts in every layer have no other width.
     let mut own = config.json().clone();
@@ -234,7 +245,7 @@ fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Res
             },
         ]
     });
-    HybridDecoder {
+    Ok(HybridDecoder {
         name: dense.name.clone(),
         embed: "model.embed_tokens",
         path: "model.layers",
@@ -246,8 +257,7 @@ fn hybrid(config: Config<'_>, fused: bool, experts: Option<&ExpertsSpec>) -> Res
         norm,
         tied: dense.tied,
         layers: layers.collect(),
-    }
-    .graph()
+    })
 }
 
 fn delta_spec(config: Config<'_>, fused: bool, eps: f32) -> Result<DeltaSpec> {

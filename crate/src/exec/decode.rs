@@ -623,8 +623,8 @@ impl<'a> DecodeLoop<'a> {
             return Ok(());
         }
         let before = session.tokens().len();
-        // Rejected drafts were written to the KV cache too.
-        let beyond = if self.speculation.is_some() {
+        // Rejected drafts were written to the KV cache too, but not to recurrent states.
+        let beyond = if self.speculation.is_some() && !session.model().is_recurrent() {
             DRAFT_ROWS as usize
         } else {
             0

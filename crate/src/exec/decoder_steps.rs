@@ -8,7 +8,7 @@ use crate::ir::{Graph, WeightKind};
 use crate::kernels::Launch;
 use crate::kernels::kv_splits::{DecodeTiling, SHORT_CONTEXT};
 use crate::kernels::sample::{
-    AdvanceBuffers, DRAFT_BEGIN_ROWS, DRAFT_ROWS, accept, advance_rows, argmax_rows, draft, slices,
+    AdvanceBuffers, DRAFT_ROWS, accept, advance_rows, argmax_rows, draft, slices,
 };
 use crate::kernels::subgroup_matrix::MatrixTiling;
 use crate::plan::{Fusions, Plan, Slot, StepKind, add_prefetch_routers, fuse};
@@ -73,7 +73,8 @@ impl DecoderSteps {
             ProgramStep::Prefill(PromptClass::Short) => prefill(MatrixTiling::short_rows(caps)),
             ProgramStep::Verify => verify(planned, caps),
             ProgramStep::VerifyProposed => verify_rows(planned, caps),
-            ProgramStep::DraftBegin => draft_begin(planned, caps),
+            ProgramStep::AdvanceStates => advance_states(planned, caps),
+            ProgramStep::DraftBegin { rows } => draft_begin(planned, caps, rows),
             ProgramStep::DecodeBatch { rows } => batch(planned, caps, rows),
             ProgramStep::GreedyRows { .. } => Ok(greedy_rows(planned)),
             ProgramStep::Greedy => greedy(planned, caps, None),
@@ -126,10 +127,17 @@ fn verify_rows(planned: &PlannedGraph, caps: &Caps) -> Result<StepPlan> {
     planned.plan(caps, &graph, rows, planned.capacity)
 }
 
-/// Runs the last two tokens of a draft model, for the logits of the last.
-fn draft_begin(planned: &PlannedGraph, caps: &Caps) -> Result<StepPlan> {
+/// Updates the recurrent states with the accepted rows of [`verify_rows`].
+fn advance_states(planned: &PlannedGraph, caps: &Caps) -> Result<StepPlan> {
+    let mut step = verify_rows(planned, caps)?;
+    step.plan.launches = std::mem::take(&mut step.plan.state_updates);
+    Ok(step)
+}
+
+/// Runs the last tokens of a draft model, for the logits of the last.
+fn draft_begin(planned: &PlannedGraph, caps: &Caps, rows: usize) -> Result<StepPlan> {
     let graph = fuse::few_rows_to_last(planned.graph.clone(), planned.fusions);
-    let rows = StepKind::Decode(DRAFT_BEGIN_ROWS);
+    let rows = StepKind::Decode(rows);
     planned.plan(caps, &graph, rows, planned.capacity)
 }
 

@@ -9,7 +9,7 @@ pub use estimate::{StateBytes, StepEstimate};
 pub use inspect::{Inspection, WeightReport};
 
 use super::tied::{HEAD_TENSORS, has_separate_head};
-use super::weight_store::SharedWeights;
+use super::weight_store::{SharedWeights, WeightName};
 use crate::arch::speech::SpeechGraphs;
 use crate::arch::{self, Container, EncoderGraph, EncoderHead, HeadlessEncoder, LoadConfig};
 use crate::format::gguf::mmproj::{self, MmprojSpec};
@@ -17,6 +17,7 @@ use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactor
 use crate::format::{
     Checkpoint, Float, PartRole, TensorInfo, Weights, detect, detect::metadata_tensors, mlc,
 };
+use crate::gpu::Buffer;
 use crate::hub::{Chunk, Source};
 use crate::ir::Graph;
 use crate::util::map::SortedMap;
@@ -111,6 +112,39 @@ impl ModelFiles {
             Some(ModelGraph::Speech(speech)) => Ok(speech.decoder),
             _ => arch::graph(&self.config),
         }
+    }
+
+    /// Checks that the checkpoint has a multi-token-prediction head that is supported.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` without one; configurations that are not supported.
+    pub(super) fn check_mtp(&self) -> Result<Graph> {
+        let graph = arch::mtp_graph(&self.config)?;
+        let is_stored = |graph: &Graph| {
+            let names = graph.weights.iter().flat_map(|weight| &weight.parts);
+            let mut own = names.filter(|(name, _)| name.starts_with("mtp."));
+            own.all(|(name, _)| self.weights.contains(name))
+        };
+        graph.filter(is_stored).ok_or_else(|| Error::UnsupportedOption {
+            architecture: self.config.fields().architecture(),
+            option: "draft: 'mtp'".into(),
+            hint: "The checkpoint has no multi-token-prediction head ('mtp.fc.weight' and others) that is supported. Load it without 'draft', or pass the name of a smaller model.".into(),
+        })
+    }
+
+    /// Selects the multi-token-prediction head as the graph to load, next to the decoder in `store`.
+    /// Returns the bytes of the weights that both use.
+    ///
+    /// # Errors
+    /// As [`Self::check_mtp`].
+    pub(super) fn select_mtp_head(&mut self, store: SharedWeights) -> Result<u64> {
+        let graph = self.check_mtp()?;
+        set_columns(&mut self.weights, &graph);
+        let shared = store.borrow().resolve(&WeightName::all(&graph), None);
+        let shared = shared.values().map(Buffer::size).sum();
+        self.store = store;
+        self.graph = Some(ModelGraph::Decoder(graph));
+        Ok(shared)
     }
 
     /// The graphs of a speech-to-text model.

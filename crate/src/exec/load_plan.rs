@@ -70,10 +70,9 @@ pub fn plan_load(
     let chunk = options.prefill_chunk(caps);
     let states_of = |capacity: usize| plan_states(plain, kv, capacity, chunk.min(capacity));
     let bytes_of = |capacity: usize| {
-        states_of(capacity)
-            .iter()
-            .map(StatePlan::bytes)
-            .sum::<u64>()
+        let states = states_of(capacity);
+        let states: u64 = states.iter().map(StatePlan::bytes).sum();
+        states + plain.stored_hidden_bytes(capacity)
     };
     let max_buffer = options.weight_buffer_limit(caps);
     let planned = |precision| {

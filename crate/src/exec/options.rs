@@ -141,6 +141,9 @@ pub struct RunOptions {
     /// Whether rows of lookup-only tables are read from the files on demand; by default only when
     /// memory is short.
     pub page_embeddings: Option<bool>,
+    /// Whether the model stores the hidden states of its tokens for the multi-token-prediction head
+    /// of the checkpoint: see [`Model::load_mtp_head`](super::Model::load_mtp_head).
+    pub stores_hidden: bool,
     /// Weights larger than this many bytes are split over several buffers, even if the device
     /// supports larger ones.
     pub max_weight_buffer: Option<u64>,
@@ -189,6 +192,7 @@ impl Default for RunOptions {
             experts: None,
             prefetch_experts: true,
             page_embeddings: None,
+            stores_hidden: false,
             max_weight_buffer: None,
             batch_steps: None,
             fusions: Fusions::ALL,

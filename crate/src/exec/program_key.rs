@@ -1,6 +1,6 @@
 //! Keys of a runner's programs.
 
-use crate::kernels::sample::{DRAFT_BEGIN_ROWS, DRAFT_ROWS};
+use crate::kernels::sample::DRAFT_ROWS;
 
 /// Names a program of a runner: the step that it runs and the overlay whose weights it reads first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,8 +26,13 @@ pub enum ProgramStep {
     Verify,
     /// The last token with tokens that a draft model proposes: their logits.
     VerifyProposed,
-    /// The last two tokens, in a draft model: the logits of the last.
-    DraftBegin,
+    /// Advances the recurrent states by the accepted rows of [`Self::VerifyProposed`].
+    AdvanceStates,
+    /// The last tokens, in a draft model: the logits of the last.
+    DraftBegin {
+        /// Maximum tokens.
+        rows: usize,
+    },
     /// The next token of each of several sequences.
     DecodeBatch {
         /// Maximum sequences.
@@ -88,8 +93,8 @@ impl ProgramKey {
     pub const VERIFY: Self = Self::of(ProgramStep::Verify);
     /// Logits of tokens that a draft model proposes.
     pub const VERIFY_PROPOSED: Self = Self::of(ProgramStep::VerifyProposed);
-    /// First step of a draft model.
-    pub const DRAFT_BEGIN: Self = Self::of(ProgramStep::DraftBegin);
+    /// Update of the recurrent states after [`Self::VERIFY_PROPOSED`].
+    pub const ADVANCE_STATES: Self = Self::of(ProgramStep::AdvanceStates);
     /// Greedy sampling.
     pub const GREEDY: Self = Self::of(ProgramStep::Greedy);
     /// Greedy sampling with a lookup history.
@@ -106,6 +111,11 @@ impl ProgramKey {
     /// The same step with an overlay, or without.
     pub const fn with_overlay(self, overlay: Option<OverlayId>) -> Self {
         Self { overlay, ..self }
+    }
+
+    /// First step of a draft model.
+    pub const fn draft_begin(rows: usize) -> Self {
+        Self::of(ProgramStep::DraftBegin { rows })
     }
 
     /// The batched decode step for a number of sequences.
@@ -131,8 +141,10 @@ impl ProgramKey {
             ProgramStep::Decode(_) => "decode",
             ProgramStep::Prefill(PromptClass::Short) => "short prefill",
             ProgramStep::Prefill(_) => "prefill",
-            ProgramStep::Verify | ProgramStep::VerifyProposed => "drafts",
-            ProgramStep::DraftBegin => "draft",
+            ProgramStep::Verify | ProgramStep::VerifyProposed | ProgramStep::AdvanceStates => {
+                "drafts"
+            }
+            ProgramStep::DraftBegin { .. } => "draft",
             ProgramStep::DecodeBatch { .. } => "batched decode",
             ProgramStep::GreedyRows { .. } => "sample rows",
             ProgramStep::Greedy | ProgramStep::AppendHistory => "sample",
@@ -144,8 +156,9 @@ impl ProgramKey {
     pub fn recorded_rows(self) -> usize {
         match self.step {
             ProgramStep::Verify | ProgramStep::VerifyProposed => DRAFT_ROWS as usize,
-            ProgramStep::DraftBegin => DRAFT_BEGIN_ROWS,
-            ProgramStep::DecodeBatch { rows } | ProgramStep::GreedyRows { rows } => rows,
+            ProgramStep::DraftBegin { rows }
+            | ProgramStep::DecodeBatch { rows }
+            | ProgramStep::GreedyRows { rows } => rows,
             _ => 1,
         }
     }
@@ -172,7 +185,8 @@ impl ProgramKey {
                 | ProgramStep::Prefill(_)
                 | ProgramStep::Verify
                 | ProgramStep::VerifyProposed
-                | ProgramStep::DraftBegin
+                | ProgramStep::AdvanceStates
+                | ProgramStep::DraftBegin { .. }
         )
     }
 
@@ -182,6 +196,8 @@ impl ProgramKey {
         match self.step {
             ProgramStep::Decode(ContextClass::Short) => Some(Self::DECODE),
             ProgramStep::Prefill(PromptClass::Medium) => Some(Self::PREFILL),
+            // It reads what the verification has left there.
+            ProgramStep::AdvanceStates => Some(Self::VERIFY_PROPOSED.with_overlay(self.overlay)),
             step if self.overlay.is_some() && (!self.has_output() || self.is_rows()) => {
                 Some(Self::of(step))
             }

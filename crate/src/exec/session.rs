@@ -177,7 +177,11 @@ impl Session {
             steps.insert(key, model.step(&own, key.with_overlay(overlay))?);
         }
         let state_bytes = model.state_bytes(held);
-        model.update_memory_use(|bytes| bytes.kv += state_bytes);
+        let draft_bytes = hidden_bytes(model);
+        model.update_memory_use(|bytes| {
+            bytes.kv += state_bytes;
+            bytes.activations += draft_bytes;
+        });
         let mut session = Self {
             model: model.clone(),
             own,
@@ -194,7 +198,7 @@ impl Session {
             rope_dirty: 0,
             kv_capacity: held,
             state_bytes,
-            draft_bytes: 0,
+            draft_bytes,
             priority: 0,
         };
         session.write_ropes(0, model.capacity(), 0)?;
@@ -641,6 +645,13 @@ impl Session {
     }
 }
 
+/// Bytes of a sequence's hidden states, if the model stores them. Proposals may be one step longer
+/// than the sequence.
+fn hidden_bytes(model: &Model) -> u64 {
+    let positions = model.capacity() + DRAFT_ROWS as usize;
+    model.graph().stored_hidden_bytes(positions)
+}
+
 /// Creates the buffers of a sequence, except the `given` ones.
 fn own_buffers(
     model: &Model,
@@ -660,6 +671,16 @@ fn own_buffers(
     ];
     let ends = (model.image_mask != ImageMask::Causal)
         .then_some((Slot::VisibleEnds, model.chunk() as u64 * 4));
+    let graph = model.graph();
+    let last_hidden = match graph.is_mtp_head() {
+        true => graph.value(graph.hidden).cols as u64 * 4,
+        false => 0,
+    };
+    let hidden = [
+        (Slot::Hidden, hidden_bytes(model)),
+        (Slot::LastHidden, last_hidden),
+    ];
+    let hidden = hidden.into_iter().filter(|(_, size)| *size > 0);
     let cursors = dims.iter().map(|dim| (Slot::Cursor(*dim), STATE_BYTES));
     let inputs = model
         .graph()
@@ -670,7 +691,12 @@ fn own_buffers(
             let rows = input.rows.eval(StepSizes::rows(model.chunk()));
             (Slot::Input(InputId(index)), rows_bytes(rows, input.cols))
         });
-    let all = sizes.into_iter().chain(ends).chain(cursors).chain(inputs);
+    let all = sizes
+        .into_iter()
+        .chain(ends)
+        .chain(hidden)
+        .chain(cursors)
+        .chain(inputs);
     for (slot, size) in all.filter(|(slot, _)| !given.contains_key(slot)) {
         own.insert(
             slot,

@@ -1,6 +1,9 @@
 //! Graph transformations that change the result, and graph queries.
 
-use super::{Graph, Mask, Op, Weight, WeightId, WeightKind};
+use super::{
+    Graph, GraphBuilder, LastRow, Mask, Node, Op, StoreHidden, Weight, WeightId, WeightKind,
+};
+use crate::{Error, Result};
 
 impl Graph {
     /// Removes the output head: the graph ends with the hidden states.
@@ -9,6 +12,56 @@ impl Graph {
             self.nodes.retain(|n| n.output != logits);
         }
         self
+    }
+
+    /// Stores hidden states for a multi-token-prediction head: the last norm then precedes the
+    /// selection of the last row.
+    ///
+    /// # Errors
+    /// `Internal` if the graph does not end with the norm of the last row.
+    pub fn with_stored_hidden(mut self, store: StoreHidden) -> Result<Self> {
+        let producer = |graph: &Self, id| graph.nodes.iter().position(|node| node.output == id);
+        let found = producer(&self, self.hidden).and_then(|norm| {
+            let last = producer(&self, self.nodes[norm].inputs[0])?;
+            matches!(self.nodes[last].op, Op::LastRow(_)).then_some((last, norm))
+        });
+        let Some((last, norm)) = found else {
+            let reason = format!("{}: no norm of the last row", self.name);
+            return Err(Error::Internal(reason));
+        };
+        let x = self.nodes[last].inputs[0];
+        let all = self.nodes[last].output;
+        self.values[all.0].rows = self.value(x).rows;
+        let name = std::mem::take(&mut self.values[all.0].name);
+        self.values[all.0].name = std::mem::replace(&mut self.values[self.hidden.0].name, name);
+        let op = std::mem::replace(&mut self.nodes[norm].op, LastRow.into());
+        self.nodes[norm].inputs = vec![all];
+        self.nodes[last] = Node {
+            op,
+            inputs: vec![x],
+            output: all,
+        };
+        let (hidden, logits) = (self.hidden, self.logits);
+        let mut b = GraphBuilder::resume(self);
+        let cols = StoreHidden::OUTPUT_COLS;
+        b.node("hidden", store, &[all], cols);
+        b.finish(hidden, logits)
+    }
+
+    /// Returns the bytes of the hidden states that the graph stores for so many positions.
+    pub fn stored_hidden_bytes(&self, positions: usize) -> u64 {
+        let stores = |op: &Op| matches!(op, Op::StoreHidden(StoreHidden::ByPosition));
+        match self.nodes.iter().any(|node| stores(&node.op)) {
+            true => (positions * self.value(self.hidden).cols * 4) as u64,
+            false => 0,
+        }
+    }
+
+    /// Whether this is a multi-token-prediction head, which reads the hidden states of its model.
+    pub fn is_mtp_head(&self) -> bool {
+        self.nodes
+            .iter()
+            .any(|node| matches!(node.op, Op::LoadHidden(_)))
     }
 
     /// Whether the graph has cross attention.

@@ -41,6 +41,16 @@ impl<B: Clone> ShortConvKernel<B> {
         self.compute_launch("FEW", x, out)
     }
 
+    /// Returns the launch of a verification, which leaves the memory as it was, and the one that
+    /// updates the memory with the accepted rows.
+    pub fn verify(&self, x: &View<B>, out: &View<B>) -> [Launch<B>; 2] {
+        let mut launches = [self.decode(x, out), self.launch("ADVANCE", x, out)];
+        for (launch, flag) in launches.iter_mut().zip(["VERIFY", "ACCEPTED"]) {
+            launch.variant = launch.variant.clone().flag(flag);
+        }
+        launches
+    }
+
     /// Returns the prefill launches: row tiles, then the memory update.
     pub fn prefill(&self, x: &View<B>, out: &View<B>) -> [Launch<B>; 2] {
         let advance = self.launch("ADVANCE", x, out);

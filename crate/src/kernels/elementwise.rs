@@ -145,6 +145,40 @@ pub fn gather<B: Clone>(
         .set("out_stride", out.stride)
 }
 
+/// Rows of a [`copy_rows`].
+#[derive(Debug, Clone)]
+pub struct CopiedRows<B> {
+    /// First row, column and stride.
+    pub view: View<B>,
+    /// Whether the view begins at position 0 of the sequence rather than at the step's first row.
+    pub by_position: bool,
+}
+
+/// Copies the step's rows, or with `last` the last of them to the first row of `to`. Columns of `to`
+/// start at 0.
+pub fn copy_rows<B: Clone>(
+    label: &str,
+    from: CopiedRows<B>,
+    to: CopiedRows<B>,
+    state: B,
+    cols: u32,
+    last: bool,
+) -> Launch<B> {
+    let x = cols.div_ceil(64);
+    let grid = GridSpec::Tiled { x, per: 1, z: 1 };
+    Launch::new(label, Variant::new(Kernel::CopyRows), grid)
+        .bind("rows", from.view.buffer)
+        .bind("out", to.view.buffer)
+        .bind("state", state)
+        .set("cols", cols)
+        .set("from_offset", from.view.offset)
+        .set("from_stride", from.view.stride)
+        .set("from_position", from.by_position.into())
+        .set("to_stride", to.view.stride)
+        .set("to_position", to.by_position.into())
+        .set("last", last.into())
+}
+
 /// Copies the row of the step's last token.
 pub fn last_row<B: Clone>(label: &str, a: &View<B>, out: B, state: B, cols: u32) -> Launch<B> {
     Launch::new(

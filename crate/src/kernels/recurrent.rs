@@ -104,9 +104,7 @@ impl<B: Clone> RecurrentKernel<B> {
 
     /// Returns the decode launch: rows in sequence, with the gated norm if the rule has one.
     pub fn decode(&self, out: &View<B>) -> Launch<B> {
-        let variant = memory_flags(Variant::new(Kernel::RecurrentStep), self.kv)
-            .flag_if("BATCH", self.batch)
-            .set("EACH", self.keys_per_thread());
+        let variant = self.step_variant().flag_if("BATCH", self.batch);
         let grid = match self.batch {
             true => GridSpec::Tiled {
                 x: self.heads,
@@ -135,6 +133,22 @@ impl<B: Clone> RecurrentKernel<B> {
             .set("out_offset", out.offset)
             .set("out_stride", out.stride)
             .set_f32("eps", eps)
+    }
+
+    /// Returns the launch of a verification, which leaves the memory as it was, and the one that
+    /// updates the memory with the accepted rows.
+    pub fn verify(&self, out: &View<B>) -> [Launch<B>; 2] {
+        let mut verify = self.decode(out);
+        verify.variant = verify.variant.flag("VERIFY");
+        let grid = GridSpec::Fixed { units: self.heads };
+        let update = self.launch(" memory", self.step_variant().flag("ACCEPTED"), grid);
+        let update = self.bind_rates(update).bind("memory", self.memory.clone());
+        [verify, update]
+    }
+
+    fn step_variant(&self) -> Variant {
+        memory_flags(Variant::new(Kernel::RecurrentStep), self.kv)
+            .set("EACH", self.keys_per_thread())
     }
 
     /// Returns the prefill launches: interactions within each chunk, the scan over chunks, then the

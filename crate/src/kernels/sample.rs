@@ -123,7 +123,7 @@ pub fn advance_rows<B: Clone>(a: AdvanceBuffers<B>, row: Option<u32>) -> Launch<
 /// [`accept`]. Rows are selected in order.
 pub fn advance_drafted<B: Clone>(a: AdvanceBuffers<B>, row: u32) -> Launch<B> {
     let mut launch = advance(a).set("row", row);
-    launch.variant = launch.variant.flag("DRAFTS");
+    launch.variant = launch.variant.flag("DRAFTS").flag("ACCEPTED");
     launch
 }
 
@@ -164,8 +164,13 @@ pub struct DraftSide<B> {
 }
 
 /// Places a draft model behind the last token of its target, with that token and the one before
-/// as input.
-pub fn draft_begin<B: Clone>(target: DraftSide<B>, draft: DraftSide<B>, ring: u32) -> Launch<B> {
+/// as input. An MTP head takes all tokens that the target has accepted since the last round.
+pub fn draft_begin<B: Clone>(
+    target: DraftSide<B>,
+    draft: DraftSide<B>,
+    ring: u32,
+    is_head: bool,
+) -> Launch<B> {
     let variant = Variant::new(Kernel::DraftBegin);
     Launch::new("draft begin", variant, GridSpec::Fixed { units: 1 })
         .bind("state", target.state)
@@ -174,12 +179,13 @@ pub fn draft_begin<B: Clone>(target: DraftSide<B>, draft: DraftSide<B>, ring: u3
         .bind("ids", draft.ids)
         .set("ring", ring)
         .set("vocab", draft.vocabulary)
+        .set("is_head", is_head.into())
 }
 
 /// Takes what a draft model has sampled since [`draft_begin`] as the target's rows after its last
 /// token.
 pub fn draft_rows<B: Clone>(target: DraftSide<B>, draft: DraftSide<B>, ring: u32) -> Launch<B> {
-    let variant = Variant::new(Kernel::DraftRows);
+    let variant = Variant::new(Kernel::DraftRows).flag("ACCEPTED");
     Launch::new("draft rows", variant, GridSpec::Fixed { units: 1 })
         .bind("draft", draft.state)
         .bind("proposed", draft.tokens)
@@ -195,6 +201,7 @@ pub fn draft_rows<B: Clone>(target: DraftSide<B>, draft: DraftSide<B>, ring: u32
 /// at random with a chance in 2^32, whatever the logits say: for measurements.
 pub fn accept<B: Clone>(a: AdvanceBuffers<B>, forced: Option<u32>) -> Launch<B> {
     let variant = Variant::new(Kernel::Accept)
+        .flag("ACCEPTED")
         .flag_if("HISTORY", a.history.is_some())
         .flag_if("FORCED", forced.is_some());
     let launch = Launch::new("accept", variant, GridSpec::Fixed { units: 1 });

@@ -10,6 +10,7 @@ mod embedding_bag;
 mod experts;
 mod f16_activations;
 mod group_norm;
+mod hidden;
 mod input;
 mod linear;
 mod norm;
@@ -65,6 +66,11 @@ impl StepKind {
     /// Whether it decodes: one row of each sequence, or one sequence's last rows.
     pub fn decodes(self) -> bool {
         matches!(self, StepKind::Decode(_) | StepKind::DecodeBatch(_))
+    }
+
+    /// Whether rows may be dropped once the step is over.
+    pub fn verifies(self) -> bool {
+        matches!(self, StepKind::Decode(rows) if rows > 1)
     }
 
     /// Whether each row belongs to another sequence.
@@ -169,6 +175,7 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         uses,
         output,
         launches: Vec::new(),
+        state_updates: Vec::new(),
         breaks: Vec::new(),
         routers: 0,
         pending_splits: None,
@@ -186,6 +193,7 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         output: (rows * memory::row_stride(graph, output) * 4) as u64,
         output_cols: graph.value(output).cols,
         launches: lowering.launches,
+        state_updates: lowering.state_updates,
         breaks: lowering.breaks,
         activations: lowering.memory.sizes,
         roped_queries: lowering.roped_queries,
@@ -260,6 +268,8 @@ struct Lowering<'a> {
     uses: Vec<usize>,
     output: ValueId,
     launches: Vec<Launch<Slot>>,
+    /// Launches that update states once a verification is over.
+    state_updates: Vec<Launch<Slot>>,
     breaks: Vec<PlanBreak>,
     /// Routers so far, predictions not counted.
     routers: usize,

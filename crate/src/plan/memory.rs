@@ -1,7 +1,7 @@
 //! Memory planning of activations: values whose lifetimes do not overlap share buffers.
 
 use super::StepKind;
-use crate::ir::{Graph, InputId, Op, ValueId};
+use crate::ir::{Graph, InputId, Node, Op, ValueId};
 use crate::util::map::{SortedMap, SortedSet};
 
 /// Returns the row stride of a value in elements: its columns rounded up to a multiple of four.
@@ -34,6 +34,18 @@ pub fn assign_buffers(
     for (index, node) in graph.nodes.iter().enumerate() {
         for id in node.inputs.iter().chain(std::iter::once(&node.output)) {
             last_use.insert(graph.root(*id).0, index);
+        }
+    }
+    if rows.verifies() {
+        // Recurrent states are updated after the step, from the same inputs.
+        let recurrent = |node: &&Node| matches!(node.op, Op::Recurrent(_) | Op::ShortConv(_));
+        for id in graph
+            .nodes
+            .iter()
+            .filter(recurrent)
+            .flat_map(|node| &node.inputs)
+        {
+            last_use.insert(graph.root(*id).0, graph.nodes.len());
         }
     }
     let mut memory = BufferPlan {

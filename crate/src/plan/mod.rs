@@ -94,6 +94,10 @@ pub enum Slot {
     Pages,
     /// External rows.
     Input(InputId),
+    /// Hidden states of a sequence by position, for the model's multi-token-prediction head.
+    Hidden,
+    /// Hidden state of the last row of such a head.
+    LastHidden,
     /// Queries after RoPE; for packed sequences also keys.
     RopedQueries,
     /// Partial results of split attention.
@@ -114,6 +118,8 @@ impl Slot {
 pub struct Plan {
     /// Launches in order.
     pub launches: Vec<Launch<Slot>>,
+    /// Launches after a verification: they update recurrent states with the rows that were accepted.
+    pub state_updates: Vec<Launch<Slot>>,
     /// Points where the host must act, in order. A step without breaks needs nothing from the host.
     pub breaks: Vec<PlanBreak>,
     /// Bytes of each activation buffer.
@@ -137,6 +143,7 @@ impl Plan {
     pub fn sampling(launches: Vec<Launch<Slot>>) -> Self {
         Self {
             launches,
+            state_updates: Vec::new(),
             breaks: Vec::new(),
             activations: Vec::new(),
             output: 0,

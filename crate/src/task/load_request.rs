@@ -8,6 +8,9 @@ use crate::kernels::attention::Kv;
 use crate::schema::{OptionValue, request_options};
 use crate::{Error, Result};
 
+/// The value of `draft` that selects the multi-token-prediction head of the model's checkpoint.
+pub const MTP_DRAFT: &str = "mtp";
+
 /// Names of [`Precision`].
 const PRECISIONS: &[&str] = &["auto", "f32", "f16", "q8", "q4"];
 
@@ -110,7 +113,8 @@ request_options! {
         /// The codec of a text-to-speech model: a repository or a folder's URL.
         codec: Option<String> = None => RequestOption::text().default("none").of(&[Api::Load]);
         /// A smaller model of the same vocabulary that proposes tokens, which the model verifies in one
-        /// step: a repository or a folder's URL. The answer stays the same.
+        /// step: a repository or a folder's URL. `mtp` uses the multi-token-prediction head of the
+        /// model's own checkpoint (Qwen3.5). The answer stays the same.
         draft: Option<String> = None => RequestOption::text().default("none").of(&[Api::Load]);
         /// Refuses a model that does not fit the device's memory, usually before its weights are
         /// downloaded.
@@ -166,6 +170,7 @@ impl LoadRequest {
             short_prefill: self.short_prefill,
             must_fit: self.must_fit == Some(true),
             prefetch_experts: self.prefetch_experts != Some(false),
+            stores_hidden: self.draft.as_deref() == Some(MTP_DRAFT),
             ..RunOptions::default()
         };
         run.kv_growth = self.kv_growth.unwrap_or(run.kv_growth);

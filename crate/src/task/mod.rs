@@ -30,7 +30,7 @@ pub use kind::{Task, TaskHints, TaskSpec};
 pub use language_model::Provenance;
 pub use load::TaskModel;
 pub use load_request::{
-    DeviceFeatures, FEATURE_OPTIONS, LOAD_OPTIONS, LoadRequest, parse_submit_group,
+    DeviceFeatures, FEATURE_OPTIONS, LOAD_OPTIONS, LoadRequest, MTP_DRAFT, parse_submit_group,
 };
 pub use request::{
     ContextOverflow, EMBED_OPTIONS, EmbedRequest, GENERATE_OPTIONS, GenerateRequest,

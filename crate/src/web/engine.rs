@@ -19,8 +19,8 @@ use crate::exec::{MAX_SEQUENCES, MeasureOptions, ModelFiles, TUNING_RECORDS};
 use crate::gpu::{Backend, Gpu};
 use crate::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
 use crate::task::{
-    ChatLease, ChatPool, Embedder, GenerateRequest, TEXT_FILES, TOKENIZER_FORM, Task, TaskModel,
-    TextPipeline, VisionPipeline, parse_submit_group,
+    ChatLease, ChatPool, Embedder, GenerateRequest, MTP_DRAFT, TEXT_FILES, TOKENIZER_FORM, Task,
+    TaskModel, TextPipeline, VisionPipeline, parse_submit_group,
 };
 use crate::{Error, Result};
 use audio::AudioInputState;
@@ -199,9 +199,10 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let run = request.run_options()?;
     let task = request.task.as_deref().map(Task::from_name).transpose()?;
     let report = progress_reports(on_progress);
-    let [progress, draft_progress] = match request.draft {
-        Some(_) => Progress::in_sequence(report, MODEL_SHARE),
-        None => [Progress::new(report), Progress::silent()],
+    let has_draft_model = request.draft.as_ref().is_some_and(|name| name != MTP_DRAFT);
+    let [progress, draft_progress] = match has_draft_model {
+        true => Progress::in_sequence(report, MODEL_SHARE),
+        false => [Progress::new(report), Progress::silent()],
     };
     // The device takes a tenth of a second; meanwhile the files are found and the first ones read.
     let opening = {
@@ -255,9 +256,13 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
         source.drop_reads_ahead();
         loaded.enable_images(source.clone(), run).await?;
         if let Some(name) = &request.draft {
-            let draft = open_second(name, &draft_progress).await?;
-            loaded.load_draft(&draft, name, run).await?;
-            second = Some(draft);
+            if has_draft_model {
+                let draft = open_second(name, &draft_progress).await?;
+                loaded.load_draft(&draft, name, run).await?;
+                second = Some(draft);
+            } else {
+                loaded.load_draft(&source, name, run).await?;
+            }
         }
         Ok((loaded, source.clone(), second))
     })

@@ -6,6 +6,7 @@ use crate::exec::decoder_steps::DecoderSteps;
 use crate::exec::program_key::OverlayId;
 use crate::gpu::Backend;
 use crate::hub::Source;
+use crate::ir::StoreHidden;
 use crate::{Result, arch};
 use std::rc::Rc;
 
@@ -23,7 +24,13 @@ impl Model {
             config: &self.config,
             options: &self.options,
             runner: &self.runner,
-            plain: &|| arch::graph(&self.config),
+            plain: &|| {
+                let graph = arch::graph(&self.config)?;
+                match self.options.stores_hidden {
+                    true => graph.with_stored_hidden(StoreHidden::ByPosition),
+                    false => Ok(graph),
+                }
+            },
             unused_module: None,
         };
         if self.is_paged() {

@@ -16,6 +16,7 @@ use crate::exec::turns::Turns;
 use crate::exec::weight_paging::WeightPager;
 use crate::gpu::{Backend, Gpu, Refusal};
 use crate::hub::Source;
+use crate::ir::StoreHidden;
 use crate::plan::Slot;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
@@ -56,7 +57,11 @@ impl Model {
         meanwhile: LocalBoxFuture<'_, Result<()>>,
     ) -> Result<Rc<Self>> {
         let mut whole = Stopwatch::start();
-        let graph = files.take_decoder_graph()?;
+        let mut graph = files.take_decoder_graph()?;
+        if options.stores_hidden {
+            files.check_mtp()?;
+            graph = graph.with_stored_hidden(StoreHidden::ByPosition)?;
+        }
         let loaded = files.store.borrow().clone();
         let used = gpu.resource_counts().bytes;
         let measured = gpu.caps().measured.clone();
@@ -126,6 +131,37 @@ impl Model {
             });
         }
     }
+
+    /// Loads the multi-token-prediction head of a model's checkpoint: a draft model that shares the
+    /// embedding and the output head with it. The model was loaded with
+    /// [`RunOptions::stores_hidden`].
+    ///
+    /// # Errors
+    /// `Request` if the model stores no hidden states; `UnsupportedOption` for a checkpoint without
+    /// such a head; errors of the source, the checkpoint or the device.
+    pub async fn load_mtp_head(&self, source: &Source, options: RunOptions) -> Result<Rc<Self>> {
+        if !self.options.stores_hidden {
+            let reason = "'mtp' reads hidden states, which the model does not store. Load the model with 'stores_hidden'.";
+            return Err(Error::Request {
+                parameter: "draft".into(),
+                reason: reason.into(),
+            });
+        }
+        let mut files = ModelFiles::open(source, None).await?;
+        let shared = files.select_mtp_head(self.runner.store().clone())?;
+        let measured = self.gpu.caps().measured.get().limit;
+        let used = self.gpu.resource_counts().bytes;
+        let room = options.room;
+        let room = room.or(measured.map(|limit| limit.saturating_sub(used)));
+        let with_shared = |bytes: Option<u64>| bytes.map(|bytes| bytes.saturating_add(shared));
+        let options = RunOptions {
+            memory: with_shared(options.memory),
+            room: with_shared(room),
+            ..options
+        };
+        let nothing = Box::pin(async { Ok(()) });
+        Self::load_concurrently(self.gpu.clone(), source, files, options, nothing).await
+    }
 }
 
 impl DecoderLoad<'_> {
@@ -168,6 +204,7 @@ impl DecoderLoad<'_> {
                 meanwhile.await
             }),
         };
+        let shared = files.store.borrow().bytes();
         let from = WeightFiles {
             source,
             checkpoint: &files.checkpoint,
@@ -187,7 +224,7 @@ impl DecoderLoad<'_> {
             format!("Kernels were not autotuned ({reason}). The default variants are used.")
         }));
         let mut bytes = MemoryUse {
-            weights: runner.weight_bytes(),
+            weights: runner.store().borrow().bytes() - shared,
             ..MemoryUse::default()
         };
         let before = gpu.resource_counts().bytes;

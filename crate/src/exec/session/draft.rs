@@ -3,6 +3,10 @@
 //! without a readback. The target samples its own token of each row with the random number of its
 //! position, and a proposal is accepted if it is that token: the tokens are those without a draft
 //! model. The kernels are described in shaders/sample.
+//!
+//! The draft model may be the multi-token-prediction head of the target's checkpoint (DeepSeek-V3,
+//! arXiv 2412.19437): one layer, which reads the target's hidden state of a token and the next
+//! token. Row `i` of its KV cache therefore belongs to token `i + 1`.
 
 use super::Session;
 use crate::exec::decoder_steps::accept_greedily;
@@ -10,9 +14,13 @@ use crate::exec::draft_length::DraftLength;
 use crate::exec::logits_pipeline::{LogitsPipeline, LogitsStage, MAX_STOP_TOKENS, TOKEN_RING_LEN};
 use crate::exec::model::Model;
 use crate::exec::program_key::ProgramKey;
-use crate::exec::step::{Buffers, PlanBuffers, Step};
+use crate::exec::step::{Buffers, PlanBuffers, Step, state_words};
 use crate::gpu::{Backend, Command};
-use crate::kernels::sample::{DRAFT_ROWS, DraftSide, SampledRow, draft_begin, draft_rows};
+use crate::kernels::elementwise::{CopiedRows, copy_rows};
+use crate::kernels::matmul::View;
+use crate::kernels::sample::{
+    DRAFT_BEGIN_ROWS, DRAFT_ROWS, DraftSide, SampledRow, draft_begin, draft_rows,
+};
 use crate::plan::{Plan, Slot};
 use crate::sample::Sampler;
 use crate::{Error, Result};
@@ -26,6 +34,8 @@ pub struct DraftSession {
     begin: Step,
     /// Takes the proposals as the target's rows.
     propose: Step,
+    /// Moves the hidden state of a proposal to the position of the next one, for an MTP head.
+    carry: Option<Step>,
     /// Samples the target's rows, by pipeline.
     acceptance: Vec<(LogitsPipeline, Vec<Step>)>,
     /// The pipeline of the request.
@@ -44,7 +54,7 @@ pub struct DraftSession {
 fn refusal(target: &Model, draft: &Model) -> Option<String> {
     let subjects = [("The model", target), ("The draft model", draft)];
     subjects.iter().find_map(|(subject, model)| {
-        let cause = if model.is_recurrent() {
+        let cause = if model.is_recurrent() && !draft.graph().is_mtp_head() {
             "has recurrent states, which cannot drop rejected tokens"
         } else if model.is_paged() {
             "pages weights in while it runs, one step at a time"
@@ -54,6 +64,14 @@ fn refusal(target: &Model, draft: &Model) -> Option<String> {
             return None;
         };
         Some(format!("{subject} {} {cause}.", model.graph().name))
+    })
+}
+
+/// The first step of a draft model. An MTP head runs all tokens that the target may have accepted.
+fn begin_key(model: &Model) -> ProgramKey {
+    ProgramKey::draft_begin(match model.graph().is_mtp_head() {
+        true => DRAFT_ROWS as usize,
+        false => DRAFT_BEGIN_ROWS,
     })
 }
 
@@ -79,22 +97,35 @@ impl DraftSession {
     /// `UnsupportedOption` as [`Self::check`]; device errors.
     pub async fn new(model: &Rc<Model>, target: &mut Session) -> Result<Self> {
         Self::check(&target.model, model)?;
-        let key = ProgramKey::VERIFY_PROPOSED;
-        target
+        let advance = target
             .model
-            .prepare(key.with_overlay(target.overlay))
-            .await?;
-        if !target.steps.contains_key(&key) {
-            let before = target.model.gpu.resource_counts().bytes;
-            let verify = target.bind_step(key)?;
-            target.steps.insert(key, verify);
-            let bytes = target.model.gpu.resource_counts().bytes - before;
-            target.count_draft_bytes(bytes);
+            .is_recurrent()
+            .then_some(ProgramKey::ADVANCE_STATES);
+        for key in [ProgramKey::VERIFY_PROPOSED].into_iter().chain(advance) {
+            target
+                .model
+                .prepare(key.with_overlay(target.overlay))
+                .await?;
+            if !target.steps.contains_key(&key) {
+                let before = target.model.gpu.resource_counts().bytes;
+                let step = target.bind_step(key)?;
+                target.steps.insert(key, step);
+                let bytes = target.model.gpu.resource_counts().bytes - before;
+                target.count_draft_bytes(bytes);
+            }
         }
-        model.prepare(ProgramKey::DRAFT_BEGIN).await?;
-        let mut session = Session::new(model)?;
-        let begin = session.bind_step(ProgramKey::DRAFT_BEGIN)?;
-        session.steps.insert(ProgramKey::DRAFT_BEGIN, begin);
+        let graph = model.graph();
+        let is_head = graph.is_mtp_head();
+        let hidden = graph.value(graph.hidden).cols as u32;
+        let given = match is_head {
+            true => Buffers::from([(Slot::Hidden, target.buffer(Slot::Hidden)?.clone())]),
+            false => Buffers::new(),
+        };
+        let key = begin_key(model);
+        model.prepare(key).await?;
+        let mut session = Session::with_shared_buffers(model, given)?;
+        let begin = session.bind_step(key)?;
+        session.steps.insert(key, begin);
         let stops = [u32::MAX; MAX_STOP_TOKENS];
         let buffer = session.buffer(Slot::Stops)?;
         model.gpu.write(buffer, 0, bytemuck::cast_slice(&stops));
@@ -122,16 +153,34 @@ impl DraftSession {
             both.insert(slot, session.buffer(own)?.clone());
         }
         let (of_target, of_draft, ring) = sides();
-        let begin = draft_begin(of_target, of_draft, ring);
+        let begin = draft_begin(of_target, of_draft, ring, is_head);
         let (of_target, of_draft, ring) = sides();
         let propose = draft_rows(of_target, of_draft, ring);
         let begin = bind(&target.model, &both, Plan::sampling(vec![begin])).await?;
         let propose = bind(&target.model, &both, Plan::sampling(vec![propose])).await?;
+        let carry = match is_head {
+            true => {
+                let rows = |buffer, by_position| CopiedRows {
+                    view: View {
+                        buffer,
+                        offset: 0,
+                        stride: hidden,
+                    },
+                    by_position,
+                };
+                let [from, to] = [rows(Slot::LastHidden, false), rows(Slot::Hidden, true)];
+                let launch = copy_rows("carry hidden", from, to, Slot::CURSOR, hidden, false);
+                let plan = Plan::sampling(vec![launch]);
+                Some(bind(model, &session.own, plan).await?)
+            }
+            false => None,
+        };
         model.gpu.check().await?;
         Ok(Self {
             session,
             begin,
             propose,
+            carry,
             acceptance: Vec::new(),
             pipeline: LogitsPipeline::greedy(),
             length: DraftLength::default(),
@@ -141,9 +190,33 @@ impl DraftSession {
         })
     }
 
+    /// The tokens of a sequence that the draft model runs: an MTP head has no row for the first.
+    fn own_tokens<'a>(&self, all: &'a [u32]) -> &'a [u32] {
+        &all[usize::from(self.carry.is_some()).min(all.len())..]
+    }
+
     /// The draft model.
     pub fn model(&self) -> &Rc<Model> {
         &self.session.model
+    }
+
+    /// Returns the logits of an MTP head for `all` tokens of a sequence that the target has run, from
+    /// the second on, then for a `proposal` from the head's own hidden state: `[tokens, vocabulary]`.
+    ///
+    /// # Errors
+    /// `Internal` for a draft model that is no head; device errors.
+    pub async fn head_logits(&mut self, all: &[u32], proposal: u32) -> Result<Vec<f32>> {
+        let mut own = self.own_tokens(all).to_vec();
+        let mut logits = self.session.all_rows(&own, false).await?;
+        let Some(carry) = &self.carry else {
+            return Err(Error::Internal("a head has hidden states".into()));
+        };
+        self.session.set_state(own.len(), 1, 0)?;
+        self.session.model.gpu.submit(&[carry.recorded()])?;
+        own.push(proposal);
+        let more = self.session.all_rows(&own, false).await?;
+        logits.extend(&more[logits.len()..]);
+        Ok(logits)
     }
 
     /// Accepts proposals of greedy generations at random with a chance from 0 to 1, whatever the
@@ -229,17 +302,24 @@ impl DraftSession {
         sampled: usize,
     ) -> Result<()> {
         self.settle(all);
-        let [run @ .., _] = all else {
+        let [run @ .., _] = self.own_tokens(all) else {
             return Err(Error::Internal("a draft follows a token".into()));
         };
-        self.session.prefill_rest(run, &|| Ok(())).await?;
+        let gpu = self.session.model.gpu.clone();
+        if let [.., token] = run {
+            self.session.prefill_rest(run, &|| Ok(())).await?;
+            // The ring has the last token; the one before may be the prompt's.
+            let before = (sampled + TOKEN_RING_LEN as usize - 2) % TOKEN_RING_LEN as usize;
+            let ring = target.buffer(Slot::Tokens)?;
+            gpu.write(ring, before as u64 * 4, bytemuck::bytes_of(token));
+        }
         self.reached = run.len();
-        // The ring has the last token; the one before may be the prompt's.
-        let before = (sampled + TOKEN_RING_LEN as usize - 2) % TOKEN_RING_LEN as usize;
-        let token = &run[run.len() - 1..];
-        let gpu = &self.session.model.gpu;
-        let ring = target.buffer(Slot::Tokens)?;
-        gpu.write(ring, before as u64 * 4, bytemuck::cast_slice(token));
+        if self.carry.is_some() {
+            // The head runs only the last token.
+            let state = state_words(0, 0, sampled - 1, u32::MAX as usize);
+            let cursor = self.session.buffer(Slot::CURSOR)?;
+            gpu.write(cursor, 0, bytemuck::cast_slice(&state));
+        }
         gpu.wait_idle().await
     }
 
@@ -278,28 +358,39 @@ impl DraftSession {
             });
         }
         commands.push(self.begin.recorded());
-        let first = own.bound_step(ProgramKey::DRAFT_BEGIN)?;
+        let first = own.bound_step(begin_key(&own.model))?;
         commands.push(first.limit_keys(gpu, end).recorded());
         let sampling = own.sampling_step(&self.pipeline)?.recorded();
         commands.push(sampling);
         let next = own.decode_step(end)?.recorded();
-        commands.extend([next, sampling].repeat(length - 1));
+        for _ in 1..length {
+            commands.extend(self.carry.as_ref().map(Step::recorded));
+            commands.extend([next, sampling]);
+        }
         commands.push(self.propose.recorded());
         let verify = target.bound_step(ProgramKey::VERIFY_PROPOSED)?;
         commands.push(verify.limit_keys(gpu, end).recorded());
         commands.extend(acceptance.iter().take(length + 1).map(Step::recorded));
+        let advance = target.steps.get(&ProgramKey::ADVANCE_STATES);
+        commands.extend(advance.map(Step::recorded));
         gpu.submit(&commands.repeat(steps))
     }
 
     /// Notes that the target's sequence has reached a length in steps with proposals.
     pub(in crate::exec) fn follow(&mut self, tokens: usize) {
-        // Of the last two tokens, the draft model may have run neither.
-        self.reached = self.reached.max(tokens.saturating_sub(2));
+        // Of the last two tokens, the draft model may have run neither. An MTP head may have run those
+        // of the last round without the target's hidden states.
+        let open = match self.carry {
+            Some(_) => 1 + DRAFT_ROWS as usize,
+            None => 2,
+        };
+        self.reached = self.reached.max(tokens.saturating_sub(open));
     }
 
     /// Takes over the tokens that the draft model has run of a generation.
     pub(in crate::exec) fn settle(&mut self, all: &[u32]) {
-        let run = &all[..self.reached.min(all.len())];
+        let own = self.own_tokens(all);
+        let run = &own[..self.reached.min(own.len())];
         let known = self.session.tokens.len();
         if let Some(more) = run.get(known..).filter(|more| !more.is_empty()) {
             // Rejected proposals were written behind them.

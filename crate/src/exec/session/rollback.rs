@@ -3,6 +3,8 @@
 use super::Session;
 use crate::Result;
 use crate::exec::checkpoint::{SessionSnapshot, StateCheckpoint, copy_states};
+use crate::gpu::{Backend, Command};
+use crate::plan::Slot;
 
 impl Session {
     /// Clears the sequence: the next token is the first.
@@ -109,6 +111,13 @@ impl Session {
     pub fn copy_from(&mut self, other: &Self) -> Result<()> {
         self.reserve_uninitialized(other.written_until)?;
         copy_states(&self.model, &other.own, &self.own, other.written_until)?;
+        if let [Some(from), Some(to)] = [&other.own, &self.own].map(|own| own.get(&Slot::Hidden)) {
+            self.model.gpu.submit(&[Command::Copy {
+                from: (from, 0),
+                to: (to, 0),
+                size: from.size(),
+            }])?;
+        }
         self.tokens.clone_from(&other.tokens);
         self.checkpoints.clear();
         self.written_until = other.written_until;

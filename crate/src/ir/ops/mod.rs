@@ -11,6 +11,7 @@ mod embed;
 mod embedding_bag;
 mod experts;
 mod group_norm;
+mod hidden;
 mod input;
 mod linear;
 mod norm;
@@ -33,6 +34,7 @@ pub use experts::{
     ExpertDown, ExpertGroups, ExpertUp, GateRows, RouterScore, TopKRouter, selected_expert_stride,
 };
 pub use group_norm::GroupNorm;
+pub use hidden::{LoadHidden, StoreHidden};
 pub use input::ReadInput;
 pub use linear::{Addend, Combine, Epilogue, Linear, Prologue};
 pub use norm::{Norm, NormPerGroup, NormResidual, QuantizeActivations};
@@ -101,6 +103,7 @@ macro_rules! with_ops {
             TopKRouter, ExpertUp, ExpertDown,
             Im2Col, ConvTranspose1d,
             AltUp,
+            StoreHidden, LoadHidden,
         }
     };
 }

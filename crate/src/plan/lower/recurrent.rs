@@ -48,7 +48,11 @@ impl Lower for Recurrent {
             state: Slot::CURSOR,
             batch: lowering.options.rows.is_batch(),
         };
-        if few {
+        if lowering.options.rows.verifies() {
+            let [verify, update] = kernel.verify(&node.out);
+            lowering.launches.push(verify);
+            lowering.state_updates.push(update);
+        } else if few {
             lowering.launches.push(kernel.decode(&node.out));
         } else {
             let rows = lowering.options.rows.tokens() as u32;

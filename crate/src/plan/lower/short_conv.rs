@@ -26,7 +26,11 @@ impl Lower for ShortConv {
             state: Slot::CURSOR,
             batch: lowering.options.rows.is_batch(),
         };
-        if few {
+        if lowering.options.rows.verifies() {
+            let [verify, update] = kernel.verify(node.x(), &node.out);
+            lowering.launches.push(verify);
+            lowering.state_updates.push(update);
+        } else if few {
             lowering.launches.push(kernel.decode(node.x(), &node.out));
         } else {
             lowering

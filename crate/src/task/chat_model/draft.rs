@@ -1,4 +1,5 @@
-//! The draft model of a text-generation model: loads it and checks that both have one vocabulary.
+//! The draft model of a text-generation model: loads it and checks that both have one vocabulary. Or
+//! the multi-token-prediction head of the model's own checkpoint.
 
 use super::ChatModel;
 use crate::exec::{DraftSession, LogitsPipeline, Model, ModelFiles, RunOptions, Session};
@@ -6,6 +7,7 @@ use crate::format::gguf::Gguf;
 use crate::hub::{Phase, Source};
 use crate::sample::Sampler;
 use crate::task::kind::{Task, TaskHints};
+use crate::task::load_request::MTP_DRAFT;
 use crate::task::sentence_transformers::SentenceTransformersConfig;
 use crate::task::text_pipeline::TextPipeline;
 use crate::text::Tokenizer;
@@ -110,11 +112,13 @@ fn check_vocabulary(target: &Tokenizer, draft: &Tokenizer, names: [&str; 2]) -> 
 
 impl ChatModel {
     /// Loads a draft model on the same device, which proposes tokens for all conversations that are
-    /// created afterwards, and for this one.
+    /// created afterwards, and for this one. The name `mtp` loads the head of the checkpoint itself,
+    /// from its `source`; this model was then loaded with [`RunOptions::stores_hidden`].
     ///
     /// # Errors
     /// `Request` for a model of another task or vocabulary; `UnsupportedOption` where states cannot
-    /// be rolled back; errors of the files, the configuration or the device.
+    /// be rolled back, or a checkpoint has no head; errors of the files, the configuration or the
+    /// device.
     pub async fn load_draft(
         &mut self,
         source: &Source,
@@ -122,6 +126,21 @@ impl ChatModel {
         options: RunOptions,
     ) -> Result<()> {
         let target = self.session.model().clone();
+        let options = RunOptions {
+            max_context: Some(target.capacity()),
+            // What the model leaves.
+            memory: options.memory.map(|bytes| {
+                let used = target.bytes();
+                bytes.saturating_sub(used.weights + used.kv + used.activations)
+            }),
+            short_prefill: Some(false),
+            stores_hidden: false,
+            ..options
+        };
+        if name == MTP_DRAFT {
+            let head = target.load_mtp_head(source, options).await?;
+            return self.set_draft(head, name, source);
+        }
         DraftSession::check(&target, &target)?;
         let config = match source.gguf() {
             Some(_) => None,
@@ -152,18 +171,7 @@ impl ChatModel {
         if let Some(text) = &text {
             check_vocabulary(self.text.tokenizer()?, text.tokenizer()?, names)?;
         }
-        let options = RunOptions {
-            max_context: Some(target.capacity()),
-            // What the model leaves.
-            memory: options.memory.map(|bytes| {
-                let used = target.bytes();
-                bytes.saturating_sub(used.weights + used.kv + used.activations)
-            }),
-            short_prefill: Some(false),
-            ..options
-        };
-        let progress = source.progress();
-        progress.phase(Phase::Weights);
+        source.progress().phase(Phase::Weights);
         let nothing = Box::pin(async { Ok(()) });
         let gpu = target.gpu.clone();
         let draft = Model::load_concurrently(gpu, source, files, options, nothing).await?;
@@ -175,12 +183,16 @@ impl ChatModel {
             );
             return Err(refuse(reason));
         }
-        DraftSession::check(&target, &draft)?;
+        self.set_draft(draft, name, source)
+    }
+
+    fn set_draft(&mut self, model: Rc<Model>, name: &str, source: &Source) -> Result<()> {
+        DraftSession::check(self.session.model(), &model)?;
         self.draft = ChatDraft::of_model(Some(LoadedDraft {
-            model: draft,
+            model,
             name: name.into(),
         }));
-        progress.phase(Phase::Ready);
+        source.progress().phase(Phase::Ready);
         Ok(())
     }
 
