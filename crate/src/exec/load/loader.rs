@@ -366,6 +366,9 @@ impl<'a> Loader<'a> {
                 .get_or_insert_with(key, Vec::new)
                 .push((unit, index));
             let bytes = part.info.bytes();
+            if matches!(route, LoadPath::Gpu(_)) {
+                self.staging.expect(bytes);
+            }
             parts.push(StagedPart {
                 role: part.role,
                 bytes,

@@ -6,10 +6,10 @@ use crate::format::PartRole;
 use crate::gpu::{Backend, Buffer, BufferUsage, Gpu};
 use crate::kernels::transcode::BufferOffset;
 
-/// Bytes of a shared buffer.
+/// Bytes of a shared buffer, where the device has buffers of that size.
 const SHARED_BYTES: u64 = 16 << 20;
-/// Larger parts have a buffer of their own.
-const MAX_SHARED_PART: u64 = SHARED_BYTES / 4;
+/// Parts above this share of a shared buffer have one of their own.
+const MAX_SHARE: u64 = 4;
 /// Parts start at multiples of this many bytes.
 const ALIGNMENT: u64 = 16;
 
@@ -18,9 +18,16 @@ const ALIGNMENT: u64 = 16;
 pub(super) struct Staging {
     /// The buffer with room for more, and its first free byte.
     shared: Option<(Buffer, u64)>,
+    /// Bytes of the parts that are still to be placed.
+    expected: u64,
 }
 
 impl Staging {
+    /// Notes that a part will need a place.
+    pub fn expect(&mut self, bytes: u64) {
+        self.expected += bytes.next_multiple_of(ALIGNMENT);
+    }
+
     /// The place of a part of `bytes` bytes, up to the next multiple of four.
     ///
     /// # Errors
@@ -31,19 +38,23 @@ impl Staging {
             role,
             PartRole::Weight | PartRole::Scales | PartRole::Zeros | PartRole::Biases
         );
-        if is_table || bytes > MAX_SHARED_PART {
+        let taken = bytes.next_multiple_of(ALIGNMENT);
+        let room = SHARED_BYTES.min(gpu.caps().max_weight_buffer());
+        let rest = self.expected.max(taken);
+        self.expected = rest - taken;
+        if is_table || bytes > room / MAX_SHARE {
             let buffer = gpu.buffer("staging", bytes, BufferUsage::Storage)?;
             return Ok(BufferOffset { buffer, at: 0 });
         }
-        let fits = |at: &u64| at + bytes.next_multiple_of(ALIGNMENT) <= SHARED_BYTES;
-        let (buffer, at) = match self.shared.take().filter(|(_, at)| fits(at)) {
+        let fits = |(buffer, at): &(Buffer, u64)| at + taken <= buffer.size();
+        let (buffer, at) = match self.shared.take().filter(fits) {
             Some(shared) => shared,
             None => (
-                gpu.buffer("staging", SHARED_BYTES, BufferUsage::Storage)?,
+                gpu.buffer("staging", room.min(rest), BufferUsage::Storage)?,
                 0,
             ),
         };
-        self.shared = Some((buffer.clone(), at + bytes.next_multiple_of(ALIGNMENT)));
+        self.shared = Some((buffer.clone(), at + taken));
         Ok(BufferOffset {
             buffer,
             at: at as u32,
