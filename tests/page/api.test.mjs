@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
-import { STORIES } from "./support/paths.mjs";
+import { ROOT, STORIES } from "./support/paths.mjs";
 
 const PATIENCE = 180_000;
 
@@ -12,7 +12,7 @@ let site, page, golden;
 
 before(async () => {
   golden = await stories();
-  site = await openPackage({ "/model/": STORIES });
+  site = await openPackage({ "/model/": STORIES, "/golden/": `${ROOT}/tests/golden` });
   page = site.page;
   // The bundled model with a chat template that concatenates the messages' contents.
   await page.evaluate(async () => {
@@ -204,6 +204,41 @@ test("a draft model changes the number of steps, not the text", { timeout: 2 * P
   const last = reports.at(-1);
   assert.deepEqual([last.progress, last.loaded], [1, last.total]);
   assert.ok(last.total > 1.9 * info.load.bytes, `${last.total} of ${info.load.bytes}`);
+});
+
+test("the head of a model's own checkpoint changes the number of steps, not the ids", { timeout: 2 * PATIENCE }, async () => {
+  const result = await page.evaluate(async () => {
+    const read = async (path, name) => new File([await (await fetch(`/golden/${path}`)).blob()], name);
+    const shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    const own = [await read("models/qwen3_5/config.json", "config.json"), await read("models/qwen3_5/model.safetensors", shards[0]), await read("mtp/weights.safetensors", shards[1])];
+    const names = async (file) => {
+      const size = new DataView(await file.slice(0, 8).arrayBuffer()).getUint32(0, true);
+      return Object.keys(JSON.parse(await file.slice(8, 8 + size).text())).filter((name) => name !== "__metadata__");
+    };
+    const map = {};
+    for (const file of own.slice(1)) for (const name of await names(file)) map[name] = file.name;
+    const whole = [...own, new File([JSON.stringify({ metadata: {}, weight_map: map })], "model.safetensors.index.json")];
+    const exact = { kv: "f32", features: { f16: false } };
+    const model = await jerboa.loadModel(whole, { ...exact, draft: "mtp" });
+    const found = [];
+    for (const more of [{ temperature: 0 }, { temperature: 0.9, seed: 5 }]) {
+      const options = { ...more, maxTokens: 24, ignoreEos: true };
+      const plain = await model.generate([1, 5, 9, 200, 17], { ...options, speculation: "off" }).details;
+      const drafted = await model.generate([1, 5, 9, 200, 17], options).details;
+      found.push([[...plain.ids], [...drafted.ids], plain.draftedTokens, drafted.draftedTokens]);
+    }
+    const { draft } = model.info;
+    await model.unload();
+    const refused = await jerboa.loadModel(files, { draft: "mtp" }).then(() => "loaded", (error) => error.message);
+    return { found, draft, refused };
+  });
+  for (const [plain, drafted, none, some] of result.found) {
+    assert.deepEqual(drafted, plain);
+    assert.equal(none, 0);
+    assert.ok(some > 0);
+  }
+  assert.equal(result.draft, "mtp");
+  assert.match(result.refused, /no multi-token-prediction head .* Load it without 'draft'/s);
 });
 
 test("short prompts use their own kernels once the model was idle, with the same answers", { timeout: PATIENCE }, async () => {

@@ -17,7 +17,7 @@ pub(crate) const MATMUL_MATRIX: TrainKernel = TrainKernel("matmul_matrix");
 /// Scales of rows for products of f16, which only subgroup matrices read.
 pub(crate) const ROW_SCALES: TrainKernel = TrainKernel("row_scales");
 
-/// What a matmul needs on subgroup matrices, beside its other operands.
+/// What a matmul needs on subgroup matrices, next to its other operands.
 #[derive(Debug, Clone, Copy)]
 pub struct MatrixOperands<B> {
     /// Whether f16 arithmetic gives its weights exactly.

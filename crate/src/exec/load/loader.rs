@@ -27,8 +27,6 @@ use staging::Staging;
 /// Target slab size of transcoding in bytes, for encodings that allow splitting by rows. Bounds
 /// staging memory.
 const SLAB_BYTES: u64 = 32 << 20;
-/// Bytes of complete units that are transcoded in one submit.
-const MAX_BATCH_BYTES: u64 = 16 << 20;
 /// Bytes written at once; the queue holds at most twice as many.
 const MAX_PENDING_BYTES: usize = 32 << 20;
 /// Ranges read concurrently.

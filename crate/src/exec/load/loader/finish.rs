@@ -2,8 +2,8 @@
 
 use super::super::plan_mismatch;
 use super::super::write::WeightRegion;
+use super::Loader;
 use super::load_unit::{LoadPath, LoadUnit, stored_rows};
-use super::{Loader, MAX_BATCH_BYTES};
 use crate::Result;
 use crate::device::registry::Variant;
 use crate::exec::load_times::Stopwatch;
@@ -157,7 +157,7 @@ impl Loader<'_> {
             self.batch.0.push(step);
         }
         self.batch.1 += unit.parts.iter().map(|part| part.bytes).sum::<u64>();
-        if self.batch.1 < MAX_BATCH_BYTES {
+        if self.batch.1 < self.staging.shared_bytes() {
             return Ok(());
         }
         self.submit_batch()
