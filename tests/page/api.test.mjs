@@ -222,7 +222,7 @@ test("the head of a model's own checkpoint changes the number of steps, not the 
     const model = await jerboa.loadModel(whole, { ...exact, draft: "mtp" });
     const found = [];
     for (const more of [{ temperature: 0 }, { temperature: 0.9, seed: 5 }]) {
-      const options = { ...more, maxTokens: 24, ignoreEos: true };
+      const options = { ...more, maxTokens: 120, ignoreEos: true };
       const plain = await model.generate([1, 5, 9, 200, 17], { ...options, speculation: "off" }).details;
       const drafted = await model.generate([1, 5, 9, 200, 17], options).details;
       found.push([[...plain.ids], [...drafted.ids], plain.draftedTokens, drafted.draftedTokens]);

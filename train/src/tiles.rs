@@ -38,7 +38,7 @@ struct MatrixTile {
 
 impl MatrixTile {
     /// Larger tiles read both factors fewer times, wide ones the left factor, which has more bytes.
-    /// The smallest is for tests.
+    /// Small ones occupy a device with outputs of few rows.
     const ALL: [Self; 5] = [
         Self {
             rows: 128,

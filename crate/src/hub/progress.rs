@@ -237,6 +237,9 @@ impl Progress {
     ) -> T {
         let (before, total) = self.0.kernels.get();
         self.0.kernels.set((before, total + more));
+        if self.waits_for_kernels() {
+            self.report();
+        }
         let mut work = pin!(work);
         loop {
             match select(work, clock::sleep(REPORT_INTERVAL_MS)).await {
@@ -606,5 +609,24 @@ mod tests {
         );
         let ready = &of(Phase::Ready)[0];
         assert_eq!((ready.loaded, ready.total, ready.progress), (100, 100, 1.0));
+    }
+
+    #[test]
+    fn kernels_that_start_after_the_last_byte_are_reported() {
+        let events: Rc<RefCell<Vec<ProgressEvent>>> = Rc::default();
+        let seen = events.clone();
+        let progress = Progress::new(move |event| seen.borrow_mut().push(event.clone()));
+        progress.phase(Phase::Weights);
+        progress.expect(100);
+        progress.add_bytes(100, true);
+        pollster::block_on(progress.report_compiling(3, || 0, async {}));
+        progress.phase(Phase::Ready);
+        let events = events.borrow();
+        let compile: Vec<(u64, u64)> = events
+            .iter()
+            .filter(|e| e.phase == Phase::Compile)
+            .map(|e| (e.loaded, e.total))
+            .collect();
+        assert_eq!(compile, [(0, 3), (3, 3)]);
     }
 }
