@@ -261,7 +261,7 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
                 loaded.load_draft(&draft, name, run).await?;
                 second = Some(draft);
             } else {
-                loaded.load_draft(&source, name, run).await?;
+                loaded.load_draft(source, name, run).await?;
             }
         }
         Ok((loaded, source.clone(), second))

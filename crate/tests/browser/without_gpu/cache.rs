@@ -53,13 +53,14 @@ async fn a_cut_download_continues_where_it_ended() {
     let source = open("cut", &FILES, true).await;
     source.read("config.json").await.expect("a file");
     forget();
-    allow(400_000.0);
+    // Far more than the parts that are under way at once, whose bytes are lost.
+    allow(800_000.0);
     weights(&source)
         .await
         .expect_err("a connection that is cut");
     source.flush().await;
     let before = sent("cut/model.safetensors");
-    assert!((300_000.0..=400_000.0).contains(&before), "{before}");
+    assert!((700_000.0..=800_000.0).contains(&before), "{before}");
     allow(f64::INFINITY);
     forget();
     let source = reopen("cut", true).await.expect("a source");
@@ -67,7 +68,7 @@ async fn a_cut_download_continues_where_it_ended() {
     let rest = sent("cut/model.safetensors");
     // Whole parts of 64 KiB are stored.
     assert!(
-        rest <= WEIGHTS.len() as f64 - 200_000.0,
+        rest <= WEIGHTS.len() as f64 - 400_000.0,
         "{rest} of {}",
         WEIGHTS.len()
     );
