@@ -1,4 +1,4 @@
-// Copies the step's rows, or the last of them to row 0, from or to rows by position.
+// Copies the step's rows, from or to rows by position.
 struct Params {
     cols: u32,
     from_offset: u32,
@@ -7,7 +7,6 @@ struct Params {
     from_position: u32,
     to_stride: u32,
     to_position: u32,
-    last: u32,
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
@@ -19,11 +18,10 @@ struct Params {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let c = wid.x * 64u + lid;
     let row = wid.y;
-    let is_copied = row < state.rows && (params.last == 0u || row + 1u == state.rows);
-    if (c >= params.cols || !is_copied) {
+    if (c >= params.cols || row >= state.rows) {
         return;
     }
-    let target_row = row * (1u - params.last) + params.to_position * state.pos;
+    let target_row = row + params.to_position * state.pos;
     let source_row = row + params.from_position * state.pos;
     out[target_row * params.to_stride + c] = rows[params.from_offset + source_row * params.from_stride + c];
 }

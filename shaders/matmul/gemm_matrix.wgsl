@@ -49,15 +49,7 @@ fn output_row(n: u32) -> u32 { return params.row0 + n; }
 #endif
 
 const THREADS: u32 = DOWN * ACROSS * LANES;
-#import common/matrix
-#ifdef COOP
-// Stored four at a time.
-alias Slice = array<vec4<Element>, LENGTH / 4u>;
-const UNIT: u32 = 4u;
-#else
-// Browsers load matrices only from arrays of scalars.
-alias Slice = array<Element, LENGTH>;
-#endif
+#import common/matrix_slices
 // Rows of x, then of W.
 var<workgroup> tile: array<Slice, (BM + BN) / SIDE>;
 

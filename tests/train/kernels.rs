@@ -120,6 +120,21 @@ fn layouts() -> Vec<WeightLayout> {
     all
 }
 
+/// `count` rows of a matrix from `first` on, with its planes in buffers 0 and 1.
+fn rows_of(matrix: &PackedMatrix, first: usize, count: usize) -> WeightRows<usize> {
+    WeightRows {
+        planes: WeightPlanes {
+            layout: matrix.layout,
+            rows: matrix.rows as u32,
+            cols: matrix.cols as u32,
+            q: 0,
+            s: (!matrix.planes[1].is_empty()).then_some(1),
+        },
+        first,
+        count,
+    }
+}
+
 #[test]
 fn matmuls_of_every_layout() {
     for (index, layout) in layouts().into_iter().enumerate() {
@@ -132,17 +147,7 @@ fn matmuls_of_every_layout() {
         let bias = random(3, n);
         let before = random(4, m * k);
         let has_scales = !matrix.planes[1].is_empty();
-        let weight = WeightRows {
-            planes: WeightPlanes {
-                layout,
-                rows: n as u32 + 3,
-                cols: k as u32,
-                q: 0,
-                s: has_scales.then_some(1),
-            },
-            first,
-            count: n,
-        };
+        let weight = rows_of(&matrix, first, n);
         let contents = [
             bytes(&matrix.planes[0]),
             bytes(if has_scales {
@@ -235,17 +240,7 @@ fn matmuls_on_subgroup_matrices() {
         }
         let [bias, before] = [random(3, n), random(4, m * k)];
         let has_scales = !matrix.planes[1].is_empty();
-        let weight = WeightRows {
-            planes: WeightPlanes {
-                layout,
-                rows: n as u32 + 3,
-                cols: k as u32,
-                q: 0,
-                s: has_scales.then_some(1),
-            },
-            first,
-            count: n,
-        };
+        let weight = rows_of(&matrix, first, n);
         let scale_plane: &[u32] = if has_scales { &matrix.planes[1] } else { &[0] };
         let contents = [
             bytes(&matrix.planes[0]),
@@ -320,17 +315,7 @@ fn matmuls_in_tiles_of_every_side() {
         let (matrix, values) = packed(quantize::layout(4), n, k);
         let (x, dy) = (random(1, m * k), random(2, m * n));
         let before = random(3, n * k);
-        let weight = WeightRows {
-            planes: WeightPlanes {
-                layout: quantize::layout(4),
-                rows: n as u32,
-                cols: k as u32,
-                q: 0,
-                s: Some(1),
-            },
-            first: 0,
-            count: n,
-        };
+        let weight = rows_of(&matrix, 0, n);
         let contents = [
             bytes(&matrix.planes[0]),
             bytes(&matrix.planes[1]),

@@ -6,16 +6,7 @@
 #import weights/octet
 
 const THREADS: u32 = DOWN * ACROSS * LANES;
-#import common/matrix
-#ifdef COOP
-// Stored four at a time.
-alias Slice = array<vec4<Element>, LENGTH / 4u>;
-const UNIT: u32 = 4u;
-#else
-// Browsers load matrices only from arrays of scalars.
-alias Slice = array<Element, LENGTH>;
-const UNIT: u32 = 1u;
-#endif
+#import common/matrix_slices
 // Rows of a, then of the right factor: with FORWARD a slice has SIDE columns and all terms, otherwise SIDE terms and WIDTH
 // columns.
 var<workgroup> tile: array<Slice, (BM + BN) / SIDE>;

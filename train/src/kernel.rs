@@ -208,7 +208,7 @@ impl<B: Clone> TrainLaunch<B> {
             params: self.params,
             grid: self.grid,
             matrix: self.matrix.map(|operands| MatrixOperands {
-                dequantizes_in_f16: operands.dequantizes_in_f16,
+                layout: operands.layout,
                 scales: operands.scales.as_ref().map(buffer),
             }),
         }

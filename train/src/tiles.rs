@@ -6,6 +6,7 @@ use crate::kernels::attention::{KEYS, OUTPUT, QUERY};
 use crate::kernels::matmul::{MATMUL, MATMUL_MATRIX, ROW_SCALES};
 use jerboa::device::registry::Kernel;
 use jerboa::device::{Caps, Grid, SubgroupMatrix};
+use jerboa::kernels::subgroup_matrix::MatrixTile;
 
 /// Constant of matmul.wgsl: outputs of a thread per axis, of 16 threads per axis.
 const SIDE: &str = "SIDE";
@@ -22,63 +23,38 @@ const ATTENTION_ROWS: u32 = 64;
 
 /// Rows, columns and terms from which a matmul is worth subgroup matrices.
 const MIN_MATRIX_SIDE: u32 = 64;
-/// Terms that matmul_matrix.wgsl reads at once.
-const MATRIX_WIDTH: u32 = 32;
 /// Workgroups of 64 threads that fill a device, for each tile that occupies it.
 const WORKGROUPS_PER_TILE: u32 = 9;
 
-/// A tile of matmul_matrix.wgsl: rows, columns, and subgroups along each.
-#[derive(Debug, Clone, Copy)]
-struct MatrixTile {
-    rows: u32,
-    cols: u32,
-    down: u32,
-    across: u32,
+/// A tile of matmul_matrix.wgsl.
+const fn matrix_tile([bm, bn]: [u32; 2], [down, across]: [u32; 2]) -> MatrixTile {
+    MatrixTile {
+        bm,
+        bn,
+        down,
+        across,
+        width: 32,
+    }
 }
 
-impl MatrixTile {
-    /// Larger tiles read both factors fewer times, wide ones the left factor, which has more bytes.
-    /// Small ones occupy a device with outputs of few rows.
-    const ALL: [Self; 5] = [
-        Self {
-            rows: 128,
-            cols: 256,
-            down: 2,
-            across: 4,
-        },
-        Self {
-            rows: 128,
-            cols: 128,
-            down: 2,
-            across: 2,
-        },
-        Self {
-            rows: 128,
-            cols: 64,
-            down: 2,
-            across: 2,
-        },
-        Self {
-            rows: 64,
-            cols: 64,
-            down: 2,
-            across: 2,
-        },
-        Self {
-            rows: 32,
-            cols: 64,
-            down: 1,
-            across: 2,
-        },
-    ];
+/// Larger tiles read both factors fewer times, wide ones the left factor, which has more bytes. Small
+/// ones occupy a device with outputs of few rows.
+const MATRIX_TILES: [MatrixTile; 5] = [
+    matrix_tile([128, 256], [2, 4]),
+    matrix_tile([128, 128], [2, 2]),
+    matrix_tile([128, 64], [2, 2]),
+    matrix_tile([64, 64], [2, 2]),
+    matrix_tile([32, 64], [1, 2]),
+];
 
-    /// Whether a device has the threads and the workgroup memory.
-    fn fits(self, tiles: &Tiles, units: SubgroupMatrix) -> bool {
-        let slices = (self.rows + self.cols) / units.side * (units.side + 1) * (MATRIX_WIDTH + 8);
-        let sums = self.down * self.across * units.side * MATRIX_WIDTH * 4;
-        let bytes = slices * if units.half { 2 } else { 4 } + sums;
-        self.down * self.across * units.lanes <= tiles.threads && bytes <= tiles.storage
-    }
+/// The tiles that a device has the memory and the threads for.
+fn fitting_tiles(caps: &Caps, units: SubgroupMatrix) -> Vec<MatrixTile> {
+    let most = caps.constant_or_forced(Kernel::GemmMatrix, "BM", 128);
+    let fits = |tile: &MatrixTile| {
+        let sums = tile.down * tile.across * units.side * tile.width * 4;
+        tile.bm <= most && tile.fits(caps, units, sums)
+    };
+    MATRIX_TILES.into_iter().filter(fits).collect()
 }
 
 /// The source of a launch on a device, and its workgroups.
@@ -89,16 +65,14 @@ pub(crate) struct Tiling {
 }
 
 /// The tiles of a device.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Tiles {
     /// Whether a core runs the threads of a workgroup, not a GPU.
     software: bool,
     /// Bytes of workgroup memory.
     storage: u32,
-    /// Threads of a workgroup.
-    threads: u32,
-    /// Subgroup matrices, and the rows of their largest tile.
-    matrix: Option<(SubgroupMatrix, u32)>,
+    /// Subgroup matrices and their tiles.
+    matrix: Option<(SubgroupMatrix, Vec<MatrixTile>)>,
     /// Tiles that occupy the device.
     enough: u32,
 }
@@ -109,11 +83,9 @@ impl Tiles {
         Self {
             software: caps.software_kernels(),
             storage: caps.max_workgroup_storage,
-            threads: caps.max_invocations,
-            matrix: caps.subgroup_matrix().map(|units| {
-                let rows = caps.constant_or_forced(Kernel::GemmMatrix, "BM", 128);
-                (units, rows)
-            }),
+            matrix: caps
+                .subgroup_matrix()
+                .map(|units| (units, fitting_tiles(caps, units))),
             enough: caps.target_workgroups() / WORKGROUPS_PER_TILE,
         }
     }
@@ -135,7 +107,7 @@ impl Tiles {
     /// A matmul on subgroup matrices, if it and the device can.
     fn matrix_matmul<B>(&self, launch: &TrainLaunch<B>) -> Option<(TrainVariant, Grid)> {
         let operands = launch.matrix.as_ref()?;
-        let (units, most) = self.matrix?;
+        let (units, fitting) = self.matrix.as_ref()?;
         if launch.variant.flags.contains("INPUT") && operands.scales.is_none() {
             return None;
         }
@@ -145,31 +117,15 @@ impl Tiles {
         if rows.min(cols).min(depth) < MIN_MATRIX_SIDE || vectors.iter().any(|n| n % 4 != 0) {
             return None;
         }
-        let tiles = |tile: &MatrixTile| rows.div_ceil(tile.rows) * cols.div_ceil(tile.cols);
-        let fitting = || {
-            let fits = |tile: &MatrixTile| tile.rows <= most && tile.fits(self, units);
-            MatrixTile::ALL.into_iter().filter(fits)
-        };
-        let tile = fitting()
-            .find(|tile| tiles(tile) >= self.enough)
-            .or_else(|| fitting().min_by_key(|tile| tile.rows * tile.cols))?;
+        let grid = |tile: &MatrixTile| [cols.div_ceil(tile.bn), rows.div_ceil(tile.bm), 1];
+        let occupies = |tile: &&MatrixTile| grid(tile).iter().product::<u32>() >= self.enough;
+        let tile = fitting.iter().find(occupies).or(fitting.last())?;
         let mut variant = launch.variant.clone();
         variant.kernel = MATMUL_MATRIX;
         let variant = variant
-            .flag(units.words.flag())
             .flag("VECTORS")
-            .flag_if("F16", units.half)
-            .flag_if("NIBBLES", units.half && operands.dequantizes_in_f16)
-            .flag_if("SCALED", operands.scales.is_some())
-            .set("BM", tile.rows)
-            .set("BN", tile.cols)
-            .set("DOWN", tile.down)
-            .set("ACROSS", tile.across)
-            .set("WIDTH", MATRIX_WIDTH)
-            .set("SIDE", units.side)
-            .set("LANES", units.lanes);
-        let grid = [cols.div_ceil(tile.cols), rows.div_ceil(tile.rows), 1];
-        Some((variant, grid))
+            .flag_if("SCALED", operands.scales.is_some());
+        Some((tile.variant(variant, *units, operands.layout), grid(tile)))
     }
 
     /// A matmul with an output of `[rows, cols]`. A side that the variant names is kept.

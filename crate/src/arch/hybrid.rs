@@ -377,14 +377,7 @@ impl HybridDecoder {
     /// `Internal` if shapes do not match.
     pub fn graph(&self) -> Result<Graph> {
         let mut b = GraphBuilder::new(&self.name);
-        let mut x = embed(
-            &mut b,
-            self.embed,
-            self.vocab,
-            self.hidden,
-            self.embed_scale,
-            IdSource::Tokens,
-        );
+        let mut x = self.embed_tokens(&mut b);
         for (index, layer) in self.layers.iter().enumerate() {
             for part in layer {
                 x = self.sublayer(&mut b, &format!("{}.{index}", self.path), part, x);
@@ -401,14 +394,7 @@ impl HybridDecoder {
     /// `Internal` if shapes do not match.
     pub fn mtp_graph(&self, layer: &[Sublayer]) -> Result<Graph> {
         let mut b = GraphBuilder::new(&self.name);
-        let tokens = embed(
-            &mut b,
-            self.embed,
-            self.vocab,
-            self.hidden,
-            self.embed_scale,
-            IdSource::Tokens,
-        );
+        let tokens = self.embed_tokens(&mut b);
         let hidden = b.node("hidden", LoadHidden, &[], self.hidden);
         let parts = [("embedding", tokens), ("hidden", hidden)]
             .map(|(part, x)| norm(&mut b, &format!("mtp.pre_fc_norm_{part}"), self.norm, x));
@@ -419,6 +405,17 @@ impl HybridDecoder {
         }
         let graph = self.finish(b, "mtp.norm", x)?;
         graph.with_stored_hidden(StoreHidden::Last)
+    }
+
+    fn embed_tokens(&self, b: &mut GraphBuilder) -> ValueId {
+        embed(
+            b,
+            self.embed,
+            self.vocab,
+            self.hidden,
+            self.embed_scale,
+            IdSource::Tokens,
+        )
     }
 
     /// Adds the final norm and the output head.

@@ -154,15 +154,13 @@ pub struct CopiedRows<B> {
     pub by_position: bool,
 }
 
-/// Copies the step's rows, or with `last` the last of them to the first row of `to`. Columns of `to`
-/// start at 0.
+/// Copies the step's rows. Columns of `to` start at 0.
 pub fn copy_rows<B: Clone>(
     label: &str,
     from: CopiedRows<B>,
     to: CopiedRows<B>,
     state: B,
     cols: u32,
-    last: bool,
 ) -> Launch<B> {
     let x = cols.div_ceil(64);
     let grid = GridSpec::Tiled { x, per: 1, z: 1 };
@@ -176,7 +174,6 @@ pub fn copy_rows<B: Clone>(
         .set("from_position", from.by_position.into())
         .set("to_stride", to.view.stride)
         .set("to_position", to.by_position.into())
-        .set("last", last.into())
 }
 
 /// Copies the row of the step's last token.

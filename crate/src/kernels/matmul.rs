@@ -13,7 +13,6 @@ use crate::device::registry::{Kernel, Variant};
 use crate::device::tuning_table::GemvVariant;
 use crate::format::layout::{AffineForm, Float, WeightLayout};
 pub use packed::{QuantizeInputs, QuantizedRows};
-pub use prefill::dequantizes_in_f16;
 
 /// The planes of a weight matrix, or of a shard of its rows.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 
 use super::experts::ExpertTiles;
 use super::matmul::{GemmTiling, Matmul};
-use crate::device::registry::Kernel;
+use crate::device::registry::{Kernel, Variant};
 use crate::device::{Caps, MatrixDialect, SubgroupMatrix};
 use crate::format::layout::{Float, WeightLayout};
 
@@ -20,11 +20,16 @@ pub struct MatrixTiling {
 
 /// Rows of x and of W per tile, subgroups along each, and elements of K per iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct MatrixTile {
+pub struct MatrixTile {
+    /// Rows of x.
     pub bm: u32,
+    /// Rows of W.
     pub bn: u32,
+    /// Subgroups along the rows of x.
     pub down: u32,
+    /// Subgroups along the rows of W.
     pub across: u32,
+    /// Elements of K per iteration.
     pub width: u32,
 }
 
@@ -85,13 +90,45 @@ impl MatrixTile {
         },
     ];
 
-    /// Whether the device has the threads and the workgroup memory.
-    fn fits(self, caps: &Caps, units: SubgroupMatrix) -> bool {
+    /// Whether the device has the threads, and the workgroup memory next to `more` bytes.
+    pub fn fits(self, caps: &Caps, units: SubgroupMatrix, more: u32) -> bool {
         let rows = (self.bm + self.bn) / units.side * (units.side + 1);
         let bytes = rows * (self.width + 8) * if units.half { 2 } else { 4 };
         self.down * self.across * units.lanes <= caps.max_invocations
-            && bytes <= caps.max_workgroup_storage
+            && bytes + more <= caps.max_workgroup_storage
     }
+
+    /// Sets the constants and flags of shaders/common/matrix.wgsl, for weights of a layout.
+    pub fn variant<K>(
+        self,
+        variant: Variant<K>,
+        units: SubgroupMatrix,
+        layout: WeightLayout,
+    ) -> Variant<K> {
+        variant
+            .flag(units.words.flag())
+            .flag_if("F16", units.half)
+            .flag_if("NIBBLES", units.half && dequantizes_in_f16(layout))
+            .set("BM", self.bm)
+            .set("BN", self.bn)
+            .set("DOWN", self.down)
+            .set("ACROSS", self.across)
+            .set("WIDTH", self.width)
+            .set("SIDE", units.side)
+            .set("LANES", units.lanes)
+    }
+}
+
+/// Whether weights convert to f16 with f16 arithmetic without loss.
+fn dequantizes_in_f16(layout: WeightLayout) -> bool {
+    matches!(
+        layout,
+        WeightLayout::Affine {
+            bits: 4,
+            scale: Float::F16,
+            ..
+        }
+    )
 }
 
 impl MatrixTiling {
@@ -141,7 +178,7 @@ impl MatrixTiling {
         buckets: &ExpertTiles<B>,
     ) -> Option<Self> {
         let units = Self::units(caps, m)?;
-        let fits = |tile: &MatrixTile| tile.bm == buckets.tile_rows && tile.fits(caps, units);
+        let fits = |tile: &MatrixTile| tile.bm == buckets.tile_rows && tile.fits(caps, units, 0);
         let tile = MatrixTile::ALL.into_iter().rev().find(fits)?;
         let choice = Self {
             units,
@@ -174,7 +211,7 @@ impl MatrixTiling {
         let fitting = || {
             MatrixTile::ALL
                 .into_iter()
-                .filter(|tile| tile.fits(caps, units) && divides(tile))
+                .filter(|tile| tile.fits(caps, units, 0) && divides(tile))
         };
         let tile = fitting()
             .find(|tile| tile.bm == wanted)

@@ -6,7 +6,7 @@ use jerboa::device::registry::Variant;
 use jerboa::format::WeightLayout;
 use jerboa::format::layout::Float;
 use jerboa::kernels::fold;
-use jerboa::kernels::matmul::{WeightPlanes, dequantizes_in_f16, weight_flags};
+use jerboa::kernels::matmul::{WeightPlanes, weight_flags};
 use jerboa::kernels::view::View;
 
 /// The three matmuls.
@@ -20,21 +20,11 @@ pub(crate) const ROW_SCALES: TrainKernel = TrainKernel("row_scales");
 /// What a matmul needs on subgroup matrices, next to its other operands.
 #[derive(Debug, Clone, Copy)]
 pub struct MatrixOperands<B> {
-    /// Whether f16 arithmetic gives its weights exactly.
-    pub dequantizes_in_f16: bool,
+    /// The layout of its weight.
+    pub layout: WeightLayout,
     /// A power of two for each row of the left factor: see [`row_scales`]. Gradients need them,
     /// activations are within f16 as they are.
     pub scales: Option<B>,
-}
-
-impl<B> MatrixOperands<B> {
-    /// Those of a weight. `None` for f32 weights, which keep their precision.
-    fn of(layout: WeightLayout) -> Option<Self> {
-        (layout != WeightLayout::Dense(Float::F32)).then_some(Self {
-            dequantizes_in_f16: dequantizes_in_f16(layout),
-            scales: None,
-        })
-    }
 }
 
 /// Rows of a weight that a linear layer uses.
@@ -46,6 +36,20 @@ pub struct WeightRows<B> {
     pub first: usize,
     /// Rows to use: outputs of the layer.
     pub count: usize,
+}
+
+impl<B> WeightRows<B> {
+    /// Whether matmuls with them may run on subgroup matrices. f32 weights keep their precision.
+    pub fn takes_matrices(&self) -> bool {
+        self.planes.layout != WeightLayout::Dense(Float::F32)
+    }
+
+    fn matrix_operands(&self) -> Option<MatrixOperands<B>> {
+        self.takes_matrices().then_some(MatrixOperands {
+            layout: self.planes.layout,
+            scales: None,
+        })
+    }
 }
 
 /// A matmul with an output of `[rows, cols]` and sums of `depth` terms. Its grid is the device's
@@ -100,7 +104,7 @@ pub fn linear<B: Clone>(
         .flag_if("BIAS", bias.is_some());
     let variant = weight_flags(variant, weight.planes.layout);
     let mut launch = matmul(variant, m, weight.count, weight.planes.cols as usize);
-    launch.matrix = MatrixOperands::of(weight.planes.layout);
+    launch.matrix = weight.matrix_operands();
     read_weight(operands(launch, x, y, alpha), weight).bind_opt("bias", bias)
 }
 
@@ -126,7 +130,7 @@ pub fn linear_input<B: Clone>(
     let variant = Variant::new(MATMUL).flag("INPUT").flag_if("ADD", add);
     let variant = weight_flags(variant, weight.planes.layout);
     let mut launch = matmul(variant, m, weight.planes.cols as usize, weight.count);
-    launch.matrix = MatrixOperands::of(weight.planes.layout);
+    launch.matrix = weight.matrix_operands();
     read_weight(operands(launch, dy, dx, alpha), weight)
 }
 

@@ -113,12 +113,18 @@ impl Differentiate for Linear {
         }
         let parts = parts(self, tape, node)?;
         if let Some((dx, mut add)) = tape.target(node.inputs[0]) {
-            let scales = tape.temporary(1).buffer;
-            tape.push(row_scales([rows, cols], &dy, scales));
+            let takes_matrices = parts.iter().any(|(_, weight)| weight.takes_matrices());
+            let scales = takes_matrices.then(|| tape.temporary(1).buffer);
+            if let Some(scales) = scales {
+                tape.push(row_scales([rows, cols], &dy, scales));
+            }
             for (first, weight) in parts {
                 let above = columns_from(&dy, first);
-                let launch = linear_input(&weight, rows, self.scale, &above, &dx, add);
-                tape.push(launch.with_scales(scales));
+                let mut launch = linear_input(&weight, rows, self.scale, &above, &dx, add);
+                if let Some(scales) = scales {
+                    launch = launch.with_scales(scales);
+                }
+                tape.push(launch);
                 add = true;
             }
         }

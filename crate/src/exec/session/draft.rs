@@ -169,7 +169,7 @@ impl DraftSession {
                     by_position,
                 };
                 let [from, to] = [rows(Slot::LastHidden, false), rows(Slot::Hidden, true)];
-                let launch = copy_rows("carry hidden", from, to, Slot::CURSOR, hidden, false);
+                let launch = copy_rows("carry hidden", from, to, Slot::CURSOR, hidden);
                 let plan = Plan::sampling(vec![launch]);
                 Some(bind(model, &session.own, plan).await?)
             }

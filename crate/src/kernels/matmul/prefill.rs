@@ -4,22 +4,9 @@
 use super::{GemmTiling, Matmul, QuantizedRows, weight_flags};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
-use crate::format::layout::{Float, WeightLayout};
 use crate::kernels::experts::{ExpertTiles, Experts};
 use crate::kernels::subgroup_matrix::{MatrixTile, MatrixTiling};
 use crate::kernels::{GridSpec, Launch, REDUCE_ROWS, workgroups_per_tile};
-
-/// Whether weights convert to f16 with f16 arithmetic without loss.
-pub fn dequantizes_in_f16(layout: WeightLayout) -> bool {
-    matches!(
-        layout,
-        WeightLayout::Affine {
-            bits: 4,
-            scale: Float::F16,
-            ..
-        }
-    )
-}
 
 impl<B: Clone> Matmul<B> {
     /// Whether matmuls of up to `rows` rows run on subgroup matrices of f16.
@@ -85,21 +72,9 @@ impl<B: Clone> Matmul<B> {
     fn tiled_launch(&self, choice: MatrixTiling, grid: GridSpec) -> Launch<B> {
         let MatrixTiling { units, tile, .. } = choice;
         let variant = weight_flags(Variant::new(Kernel::GemmMatrix), self.weight.layout)
-            .flag(units.words.flag())
-            .flag_if("F16", units.half)
-            .set("BM", tile.bm)
-            .set("BN", tile.bn)
-            .set("DOWN", tile.down)
-            .set("ACROSS", tile.across)
-            .set("WIDTH", tile.width)
-            .set("SIDE", units.side)
-            .set("LANES", units.lanes)
             .flag_if("EXPERTS", self.experts.is_some())
-            .flag_if("F16_IO", self.f16_input)
-            .flag_if(
-                "NIBBLES",
-                units.half && dequantizes_in_f16(self.weight.layout),
-            );
+            .flag_if("F16_IO", self.f16_input);
+        let variant = tile.variant(variant, units, self.weight.layout);
         self.bind_inputs(Launch::new(self.label.clone(), variant, grid))
             .set("n", self.n)
             .set("up_row", self.gated.unwrap_or(0))

@@ -3,18 +3,18 @@
 use super::{Lower, Lowering, NodeViews, Slot};
 use crate::Result;
 use crate::ir::{LoadHidden, StoreHidden};
-use crate::kernels::elementwise::{CopiedRows, copy_rows};
+use crate::kernels::elementwise::{CopiedRows, copy_rows, last_row};
 use crate::kernels::matmul::View;
 
-/// Rows of a buffer outside of the graph.
-fn stored(buffer: Slot, cols: u32) -> CopiedRows<Slot> {
+/// The hidden states of a sequence.
+fn stored(cols: u32) -> CopiedRows<Slot> {
     CopiedRows {
         view: View {
-            buffer,
+            buffer: Slot::Hidden,
             offset: 0,
             stride: cols,
         },
-        by_position: buffer == Slot::Hidden,
+        by_position: true,
     }
 }
 
@@ -25,16 +25,17 @@ impl Lower for StoreHidden {
             return Ok(());
         }
         let cols = lowering.cols(node.node.inputs[0]);
-        let (buffer, last) = match self {
-            Self::ByPosition => (Slot::Hidden, false),
-            Self::Last => (Slot::LastHidden, true),
+        let (name, x) = (&node.name, node.x());
+        let launch = match self {
+            Self::ByPosition => {
+                let rows = CopiedRows {
+                    view: x.clone(),
+                    by_position: false,
+                };
+                copy_rows(name, rows, stored(cols), Slot::CURSOR, cols)
+            }
+            Self::Last => last_row(name, x, Slot::LastHidden, Slot::CURSOR, cols),
         };
-        let rows = CopiedRows {
-            view: node.x().clone(),
-            by_position: false,
-        };
-        let to = stored(buffer, cols);
-        let launch = copy_rows(&node.name, rows, to, Slot::CURSOR, cols, last);
         lowering.launches.push(launch);
         Ok(())
     }
@@ -46,8 +47,8 @@ impl Lower for LoadHidden {
             view: node.out.clone(),
             by_position: false,
         };
-        let rows = stored(Slot::Hidden, node.cols);
-        let launch = copy_rows(&node.name, rows, to, Slot::CURSOR, node.cols, false);
+        let rows = stored(node.cols);
+        let launch = copy_rows(&node.name, rows, to, Slot::CURSOR, node.cols);
         lowering.launches.push(launch);
         Ok(())
     }
