@@ -185,6 +185,8 @@ class Uploads {
     /** Those that are mapped, and the number of all. */
     this.mapped = [];
     this.made = 0;
+    /** A promise for each that the GPU still reads. */
+    this.pending = new Set();
     /** The one that holds writes: its buffer, its bytes, how many are taken, and the copies out of it. */
     this.open = undefined;
   }
@@ -228,9 +230,15 @@ class Uploads {
     const encoder = this.device.createCommandEncoder();
     for (const [at, target, offset, size] of copies) encoder.copyBufferToBuffer(buffer, at, target, offset, size);
     this.device.queue.submit([encoder.finish()]);
-    buffer.mapAsync(MAP_WRITE_MODE).then(() => this.mapped.push(buffer), () => {});
+    const done = buffer.mapAsync(MAP_WRITE_MODE).then(() => this.mapped.push(buffer), () => {}).finally(() => this.pending.delete(done));
+    this.pending.add(done);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.release(), UPLOADS_IDLE_MS);
+  }
+
+  /** Resolves when there is a mapped buffer for the next large write, or can be one. */
+  async room() {
+    while (this.pending.size === UPLOADS) await Promise.race(this.pending);
   }
 
   release() {
@@ -530,6 +538,10 @@ export class JsGpu {
       const taken = this.uploads.write(buffer, offset, bytes);
       if (taken < bytes.length) this.queue.writeBuffer(buffer, offset + taken, bytes, taken);
     });
+  }
+
+  uploadRoom() {
+    return this.answer(this.uploads.room(), "mapAsync");
   }
 
   /**

@@ -57,6 +57,8 @@ export interface MemoryUse {
   wasmBytes: number;
   /** GPU buffers. */
   gpuBytes: number;
+  /** Parts of KV caches that `maxKvMemory` keeps in the page's memory, outside the WebAssembly heap. */
+  kvInMainMemory: number;
 }
 
 /** How a model performs on this device. */

@@ -232,6 +232,11 @@ export interface EngineLoadFields {
   /** Growth step of the KV cache in tokens; 0 allocates all of `maxContext` at load. Default: `512`. */
   kvGrowth?: number;
   /**
+   * GPU memory of a conversation's KV cache in bytes. Layers beyond it stay in main memory and are copied to the GPU
+   * for each step: slow, but long contexts run on small GPUs. Default: as much as `maxContext` needs.
+   */
+  maxKvMemory?: number;
+  /**
    * Experts per layer that stay on the GPU, at least as many as the router selects per token. The others are read from
    * the browser's cache when selected. Default: all that fit.
    */
@@ -720,6 +725,11 @@ export interface LoadFields {
   /** Growth step of the KV cache in tokens; 0 allocates all of `maxContext` at load. Default: `512`. */
   kvGrowth?: number;
   /**
+   * GPU memory of a conversation's KV cache in bytes. Layers beyond it stay in main memory and are copied to the GPU
+   * for each step: slow, but long contexts run on small GPUs. Default: as much as `maxContext` needs.
+   */
+  maxKvMemory?: number;
+  /**
    * Experts per layer that stay on the GPU, at least as many as the router selects per token. The others are read from
    * the browser's cache when selected. Default: all that fit.
    */
@@ -773,6 +783,7 @@ export const LOAD_SPEC = {
   activations: valid.oneOf("auto", "f32", "int8"),
   kv: valid.oneOf("auto", "f32", "f16", "packed", "int8"),
   kvGrowth: valid.integer(0),
+  maxKvMemory: valid.bytes,
   experts: valid.integer(1),
   expertBytes: valid.bytes,
   prefetchExperts: valid.boolean,

@@ -174,11 +174,12 @@ fn methods_are_in_the_folder_of_their_type() {
 
 /// Types that share a name: those of browsers and of other hosts, of which one is compiled, and the
 /// values of graphs and of templates, which never meet.
-const SHARED_NAMES: [&str; 7] = [
+const SHARED_NAMES: [&str; 8] = [
     "Buffer",
     "BufferInner",
     "Pipeline",
     "Program",
+    "HostBytes",
     "Readback",
     "Sleep",
     "Value",

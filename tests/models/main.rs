@@ -11,6 +11,7 @@ mod lora;
 mod lost;
 mod memory;
 mod mtp;
+mod offload;
 mod paging;
 mod quantized;
 mod ring_and_checkpoint;

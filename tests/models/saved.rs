@@ -11,7 +11,7 @@ use pollster::block_on;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-fn save(session: &Session) -> Result<Vec<u8>> {
+pub(super) fn save(session: &Session) -> Result<Vec<u8>> {
     let saved = Rc::new(RefCell::new(Vec::new()));
     let into = saved.clone();
     let mut write = move |part: Vec<u8>| {
@@ -24,7 +24,7 @@ fn save(session: &Session) -> Result<Vec<u8>> {
     Ok(saved)
 }
 
-fn restore(session: &mut Session, saved: &[u8]) -> Result<()> {
+pub(super) fn restore(session: &mut Session, saved: &[u8]) -> Result<()> {
     let saved: Rc<[u8]> = saved.into();
     let size = saved.len() as u64;
     let mut read = move |at: u64, length: u64| {

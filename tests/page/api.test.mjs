@@ -241,6 +241,33 @@ test("the head of a model's own checkpoint changes the number of steps, not the 
   assert.match(result.refused, /no multi-token-prediction head .* Load it without 'draft'/s);
 });
 
+test("a KV cache that is mostly in main memory changes no answer", { timeout: 2 * PATIENCE }, async () => {
+  const result = await page.evaluate(async (ids) => {
+    const options = { kv: "f32", features: { f16: false }, maxContext: 128, kvGrowth: 16 };
+    const requests = [{ temperature: 0 }, { temperature: 0.9, seed: 5 }, { temperature: 0, logprobs: true }];
+    const answers = async (model) => {
+      const found = [];
+      for (const request of requests) {
+        found.push([...(await model.generate(ids, { ...request, maxTokens: 90, ignoreEos: true, speculation: "off" }).details).ids]);
+      }
+      return found;
+    };
+    const whole = await jerboa.loadModel(files, options);
+    const expected = await answers(whole);
+    const { kvMax } = whole.info.bytes;
+    await whole.unload();
+    const least = await jerboa.loadModel(files, { ...options, maxKvMemory: 1 }).then(() => "loaded", (error) => error.message);
+    const part = await jerboa.loadModel(files, { ...options, maxKvMemory: kvMax * 0.75 });
+    const found = await answers(part);
+    const bytes = await part.memory();
+    await part.unload();
+    return { expected, found, bytes, kvMax, least };
+  }, golden.ids.slice(0, 20));
+  assert.deepEqual(result.found, result.expected);
+  assert.ok(result.bytes.kvInMainMemory > 0, JSON.stringify(result.bytes));
+  assert.match(result.least, /maxKvMemory/);
+});
+
 test("short prompts use their own kernels once the model was idle, with the same answers", { timeout: PATIENCE }, async () => {
   const result = await page.evaluate(async (ids) => {
     const model = await jerboa.loadModel(files, { shortPrefill: true });

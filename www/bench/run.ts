@@ -65,6 +65,9 @@ export interface Result {
 /** The device's limits. */
 type Limits = NonNullable<Measurement["limits"]>;
 
+/** Tokens at the end of an answer that a run reports; the native bench has the same. */
+const LAST_IDS = 16;
+
 const now = (): number => performance.now();
 
 /** Pseudo-random ids that differ between runs, so that no prefix is cached; they repeat after `repeat` ids. */
@@ -125,6 +128,7 @@ async function generate(model: Model, settings: Settings, prompt: number, tokens
     accepted: details.acceptedTokens,
     readbacks: details.readbacks,
     page_blocked_ms,
+    last_ids: [...details.ids.slice(-LAST_IDS)],
   };
 }
 
@@ -176,8 +180,8 @@ async function load(settings: Settings): Promise<{ model: Model; ms: number; pha
     phases[progress.phase] ??= now() - start;
     last = progress.total > 0 ? progress : last;
   };
-  const { weights, embeddingWeights, kv, tune, memory, cache, worker, f16, subgroups, matrix } = settings;
-  const model = await loadModel(source, { onProgress, maxContext, weights, embeddingWeights, kv, tune, features: { f16, subgroups, matrix }, worker, ...(memory > 0 ? { maxMemory: memory * 2 ** 30 } : {}), ...(settings.source ? { cache } : {}), ...(settings.codec ? { codec: settings.codec } : {}) });
+  const { weights, embeddingWeights, kv, kvMemory, tune, memory, cache, worker, f16, subgroups, matrix } = settings;
+  const model = await loadModel(source, { onProgress, maxContext, weights, embeddingWeights, kv, tune, features: { f16, subgroups, matrix }, worker, ...(memory > 0 ? { maxMemory: memory * 2 ** 30 } : {}), ...(kvMemory > 0 ? { maxKvMemory: kvMemory * 1e6 } : {}), ...(settings.source ? { cache } : {}), ...(settings.codec ? { codec: settings.codec } : {}) });
   return { model, ms: now() - start, phases, ...(last ? { last } : {}) };
 }
 

@@ -19,6 +19,8 @@ export interface Run {
   readbacks: number;
   /** The longest time that the page's thread was blocked. */
   page_blocked_ms: number;
+  /** The last tokens of the answer, to compare it with another. */
+  last_ids: number[];
 }
 
 /** Median, minimum and maximum of several runs. */

@@ -29,6 +29,8 @@ export interface Settings {
   topK: number;
   /** GPU memory limit in gigabytes, if the page's estimate is too low; 0 keeps the estimate. */
   memory: number;
+  /** GPU memory limit of the KV cache in megabytes; 0 for none. */
+  kvMemory: number;
   /** False bypasses the browser's cache. */
   cache: boolean;
   f16: boolean;
@@ -88,6 +90,7 @@ export function settingsOf(query: URLSearchParams): Settings {
     temperature: number("temperature", 1),
     topK: number("topk", 0),
     memory: number("memory", 0),
+    kvMemory: number("kvmemory", 0),
     cache: on("cache"),
     f16: on("f16"),
     subgroups: on("subgroups"),

@@ -15,6 +15,7 @@ const MIRRORED: &[&str] = &[
     "activations",
     "kv",
     "kv_growth",
+    "max_kv_memory",
     "experts",
     "expert_bytes",
     "tune",

@@ -186,6 +186,7 @@ impl<'a> DecodeLoop<'a> {
         let budget = budget.min(session.capacity() + 1 - end);
         let needs_host = session.needs_host()?;
         let reached = session.written_until();
+        let is_offloaded = session.is_offloaded_at(end);
         let session = &*session;
         let mut words = [u32::MAX; MAX_STOP_TOKENS];
         words[..stops.len()].copy_from_slice(stops);
@@ -211,12 +212,12 @@ impl<'a> DecodeLoop<'a> {
             returned: step,
             budget: step + budget,
             written_until: reached,
-            runs_ahead: !needs_host && constraint.is_none(),
+            runs_ahead: !needs_host && !is_offloaded && constraint.is_none(),
             needs_host,
             pipeline,
             stops,
             constraint,
-            ahead: ahead.filter(|_| !needs_host),
+            ahead: ahead.filter(|_| !needs_host && !is_offloaded),
             mask: Vec::new(),
             masked_token: 0,
             masks_nothing: false,
@@ -329,7 +330,7 @@ impl<'a> DecodeLoop<'a> {
         session.reserve(end).await?;
         session.mark_written(end);
         session
-            .submit_step(session.decode_step(end)?, 1, None)
+            .submit_step(session.decode_step(end)?, (end - 1, 1), None)
             .await?;
         self.forward_submitted = true;
         Ok(())
@@ -337,9 +338,10 @@ impl<'a> DecodeLoop<'a> {
 
     /// Keeps the device busy: submits all steps that may run before the next token is read back.
     async fn submit_ahead(&mut self, session: &mut Session) -> Result<()> {
-        if self.runs_ahead {
-            while self.in_flight.len() < 2 && self.submit_next(session).await? {}
-            return Ok(());
+        while self.runs_ahead {
+            if self.in_flight.len() >= 2 || !self.submit_next(session).await? {
+                return Ok(());
+            }
         }
         if self.in_flight.is_empty() {
             self.submit_forward(session).await?;
@@ -440,6 +442,13 @@ impl<'a> DecodeLoop<'a> {
         };
         let under_way = self.positions_in_flight() + positions(steps, kind);
         let far = (self.end + self.returned - self.first + under_way).min(session.capacity());
+        if session.is_offloaded_at(far) {
+            // From here on the host divides each step, once those in flight are done.
+            if self.in_flight.is_empty() {
+                (self.runs_ahead, self.speculation) = (false, None);
+            }
+            return Ok(self.in_flight.is_empty());
+        }
         if let Err(error) = session.reserve(far).await {
             // Return the results in flight first.
             return if self.in_flight.is_empty() {

@@ -161,8 +161,8 @@ impl EncoderModel {
         gpu.check().await?;
         let bytes = MemoryUse {
             weights: runner.weight_bytes(),
-            kv: 0,
             activations: gpu.resource_counts().bytes - before,
+            ..MemoryUse::default()
         };
         load.peak_bytes = load.peak_bytes.max(gpu.resource_counts().bytes);
         let vocab = config

@@ -11,7 +11,8 @@ use crate::device::Caps;
 use crate::format::Weights;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
-use crate::plan::{StatePlan, WeightPlan, plan_states};
+use crate::kernels::sample::DRAFT_ROWS;
+use crate::plan::{KvOffloadPlan, StatePlan, WeightPlan, plan_states};
 use crate::{Error, Result};
 
 /// Default context length in tokens, unless the caller or the model sets a smaller one.
@@ -20,6 +21,9 @@ const DEFAULT_CONTEXT: usize = 4096;
 const DEFAULT_CONTEXT_IOS: usize = 2048;
 /// Minimum context length when it is reduced to fit memory.
 const MIN_CONTEXT: usize = 512;
+
+/// Minimum tokens of a prefill step when it is reduced to fit the memory of the KV cache.
+const MIN_CHUNK: usize = 64;
 
 /// Bytes that a model needs in addition to weights and states: activations, staging.
 pub const HEADROOM_BYTES: u64 = 100 << 20;
@@ -68,11 +72,18 @@ pub fn plan_load(
         });
     }
     let chunk = options.prefill_chunk(caps);
+    let chunk = match options.kv_memory {
+        Some(limit) => {
+            let plan_of = |chunk: usize| plan_states(plain, kv, asked, chunk);
+            fit_chunk(chunk.min(asked), limit, plan_of)?
+        }
+        None => chunk,
+    };
     let states_of = |capacity: usize| plan_states(plain, kv, capacity, chunk.min(capacity));
     let bytes_of = |capacity: usize| {
         let states = states_of(capacity);
         let states: u64 = states.iter().map(StatePlan::bytes).sum();
-        states + plain.stored_hidden_bytes(capacity)
+        states.min(options.kv_memory.unwrap_or(u64::MAX)) + plain.stored_hidden_bytes(capacity)
     };
     let max_buffer = options.weight_buffer_limit(caps);
     let planned = |precision| {
@@ -99,6 +110,14 @@ pub fn plan_load(
         options,
         (chunk, room, max_buffer),
     )?);
+    if options.kv_memory.is_some() && weights.values().any(WeightPlan::is_paged) {
+        return Err(Error::Request {
+            parameter: "maxKvMemory".into(),
+            reason: "it cannot be combined with experts or tables that stay in the files. Load the model with a larger \
+                     'maxMemory', or without 'maxKvMemory'."
+                .into(),
+        });
+    }
     let rest = weights.values().map(WeightPlan::bytes).sum::<u64>() + HEADROOM_BYTES;
     // iOS ends pages that use too much memory, so even a requested context may shrink there.
     let may_shrink = options.max_context.is_none() || caps.ios;
@@ -160,6 +179,28 @@ pub fn plan_load(
         needed,
         reserve: bytes_of(capacity) + HEADROOM_BYTES,
     })
+}
+
+/// Returns the most tokens of a prefill step, up to `most`, with which the states take at most
+/// `limit` bytes: KV caches in main memory keep the positions of one step on the device.
+fn fit_chunk(most: usize, limit: u64, states: impl Fn(usize) -> Vec<StatePlan>) -> Result<usize> {
+    let mut chunk = most;
+    loop {
+        let recent = chunk.max(DRAFT_ROWS as usize);
+        match KvOffloadPlan::new(&states(chunk), recent, limit) {
+            Ok(_) => return Ok(chunk),
+            Err(_) if chunk / 2 >= MIN_CHUNK => chunk /= 2,
+            Err(needed) => {
+                return Err(Error::OutOfMemory {
+                    what: "the KV cache".into(),
+                    needed,
+                    limit,
+                    hint: "Load the model with a larger 'maxKvMemory' or a smaller 'maxContext'."
+                        .into(),
+                });
+            }
+        }
+    }
 }
 
 /// The default context length in tokens.

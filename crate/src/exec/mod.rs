@@ -12,6 +12,7 @@ mod encoder;
 mod files;
 mod graph_runner;
 mod graph_weights;
+mod kv_offload;
 mod load;
 mod load_plan;
 mod load_times;

@@ -40,6 +40,8 @@ pub struct MemoryUse {
     pub weights: u64,
     /// States of all sessions: KV cache and recurrent states.
     pub kv: u64,
+    /// KV caches in main memory instead of on the device.
+    pub kv_in_main_memory: u64,
     /// Activations, logits and other buffers of steps.
     pub activations: u64,
 }
@@ -51,6 +53,7 @@ impl std::ops::Add for MemoryUse {
         Self {
             weights: self.weights + other.weights,
             kv: self.kv + other.kv,
+            kv_in_main_memory: self.kv_in_main_memory + other.kv_in_main_memory,
             activations: self.activations + other.activations,
         }
     }
@@ -300,6 +303,9 @@ impl Model {
         }
         if self.mrope_sections.is_some() && !self.reuses_prefix() {
             return Some("M-RoPE that depends on the sequence length");
+        }
+        if self.options.kv_memory.is_some() {
+            return Some("a limit of the KV cache's memory");
         }
         None
     }

@@ -121,6 +121,9 @@ pub struct RunOptions {
     /// KV cache page size in positions; buffers grow by whole pages. 0 allocates everything at
     /// once.
     pub kv_growth: usize,
+    /// Maximum device memory of a sequence's states in bytes, once it needs more than one page: KV
+    /// caches beyond it are in main memory and take turns on the device.
+    pub kv_memory: Option<u64>,
     /// Tokens of one prefill step; 0 selects 512, or 1,024 on large devices with
     /// subgroup matrices or packed dot products.
     pub prefill_chunk: usize,
@@ -184,6 +187,7 @@ impl Default for RunOptions {
         Self {
             max_context: None,
             kv_growth: 512,
+            kv_memory: None,
             prefill_chunk: 0,
             short_prefill: None,
             memory: None,

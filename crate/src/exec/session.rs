@@ -6,6 +6,7 @@ mod batch;
 mod draft;
 mod growth;
 mod measure;
+mod offload;
 mod rollback;
 mod sampling;
 mod saved;
@@ -24,6 +25,7 @@ pub use trace::TracedValue;
 
 use super::checkpoint::StateCheckpoint;
 use super::files::ModelFiles;
+use super::kv_offload::KvOffload;
 use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, TOKEN_RING_BYTES};
 use super::model::Model;
 use super::options::RunOptions;
@@ -44,7 +46,8 @@ use crate::plan::Slot;
 use crate::util::map::{SortedMap, SortedSet};
 use crate::vision::MropePositions;
 use crate::{Error, Result};
-use std::cell::RefCell;
+use futures_util::lock::Mutex;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// The hint of a sequence that exceeds the KV cache.
@@ -79,6 +82,10 @@ pub struct Session {
     /// Capacity of the states in positions.
     kv_capacity: usize,
     state_bytes: u64,
+    /// KV caches in main memory.
+    offload: Option<Mutex<KvOffload>>,
+    /// Bytes of them.
+    host_bytes: Cell<u64>,
     /// Bytes of this session's buffers for drafts.
     draft_bytes: u64,
     /// Its prompts run before those of lower priority.
@@ -89,6 +96,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.model.update_memory_use(|bytes| {
             bytes.kv -= self.state_bytes;
+            bytes.kv_in_main_memory -= self.host_bytes.get();
             bytes.activations -= self.draft_bytes;
         });
     }
@@ -198,6 +206,8 @@ impl Session {
             rope_dirty: 0,
             kv_capacity: held,
             state_bytes,
+            offload: None,
+            host_bytes: Cell::new(0),
             draft_bytes,
             priority: 0,
         };
@@ -507,7 +517,7 @@ impl Session {
             } else {
                 self.prefill_step(part.len())?
             };
-            self.submit_step(step, part.len(), Some(&staged.ids))
+            self.submit_step(step, (pos, part.len()), Some(&staged.ids))
                 .await?;
             self.tokens.extend_from_slice(part);
             self.written_until = self.written_until.max(self.tokens.len());
@@ -583,7 +593,7 @@ impl Session {
             .gpu
             .write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
         self.set_state(pos, 1, 0)?;
-        self.submit_step(self.decode_step(pos + 1)?, 1, Some(&[token]))
+        self.submit_step(self.decode_step(pos + 1)?, (pos, 1), Some(&[token]))
             .await?;
         self.tokens.push(token);
         self.written_until = self.written_until.max(self.tokens.len());
@@ -597,7 +607,7 @@ impl Session {
     /// Device errors.
     pub async fn profile(&mut self, rows: usize, pos: usize) -> Result<StepTimes> {
         self.clear();
-        self.reserve(pos + rows).await?;
+        self.reserve_on_device(pos + rows).await?;
         self.set_state(pos, rows, 0)?;
         let step = if rows == 1 {
             self.decode_step(pos + 1)?

@@ -4,7 +4,7 @@ use crate::device::registry::{Shader, Variant};
 use crate::gpu::{
     Backend, Buffer, BufferUsage, Command, DispatchDesc, Gpu, Grid, Pipeline, Program,
 };
-use crate::ir::{Dim, Graph, RopeSpec, StepSizes};
+use crate::ir::{Dim, Graph, RopeSpec, StateId, StepSizes};
 use crate::kernels::{GridSpec, Launch};
 use crate::plan::{Plan, PlanBreakKind, Slot};
 use crate::util::map::{SortedMap, SortedSet};
@@ -292,6 +292,8 @@ fn step_breaks(
 pub struct Step {
     /// Points where the host must act; such a step is submitted in parts, one step at a time.
     pub breaks: Vec<StepBreak>,
+    /// The dispatches that read or write states of a sequence, in order: index and state.
+    pub state_uses: Vec<(usize, StateId)>,
     program: Program,
     grids: Vec<(GridSpec, Dim)>,
     /// The rows of its recorded grids.
@@ -366,8 +368,16 @@ impl Step {
             }
         };
         let least = plan.launches.iter().filter_map(tile).min();
+        let launches = plan.launches.iter().enumerate();
+        let state_uses = launches.flat_map(|(index, launch)| {
+            launch.binds.iter().filter_map(move |(_, slot)| match slot {
+                Slot::State(id, _) => Some((index, *id)),
+                _ => None,
+            })
+        });
         Ok(Self {
             breaks,
+            state_uses: state_uses.collect(),
             kv_splits: least.map(|tile| (tile, Cell::new(u32::MAX))),
             program: gpu.program(name, steps)?,
             grids: plan.launches.iter().map(|l| (l.grid, l.dim)).collect(),

@@ -13,7 +13,7 @@ use crate::util::host;
 use crate::{Error, Result};
 use js_sys::{Array, Float64Array, Int32Array, Promise, Reflect, Uint8Array, Uint32Array};
 use std::cell::{Cell, RefCell};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
@@ -44,6 +44,8 @@ extern "C" {
     fn destroy(this: &JsGpu, slot: u32);
     #[wasm_bindgen(method)]
     fn write(this: &JsGpu, slot: u32, offset: f64, bytes: &Uint8Array);
+    #[wasm_bindgen(method, js_name = uploadRoom)]
+    fn upload_room(this: &JsGpu) -> Promise;
     // Passes a view of WebAssembly memory without a copy.
     #[wasm_bindgen(method, js_name = write)]
     fn write_from(this: &JsGpu, slot: u32, offset: f64, bytes: &[u8]);
@@ -187,12 +189,39 @@ impl Readback {
         if is_urgent {
             self.js.hurry(&self.bytes);
         }
+        Ok(self.wait_in_host().await?.0.to_vec())
+    }
+
+    /// Waits for the bytes, without hurry, and leaves them in main memory.
+    pub async fn wait_in_host(self) -> Result<HostBytes> {
         let bytes = JsFuture::from(self.bytes)
             .await
             .map_err(|e| Error::DeviceLost {
                 reason: exception_message(&e),
             })?;
-        Ok(Uint8Array::from(bytes).to_vec())
+        Ok(HostBytes(Uint8Array::from(bytes)))
+    }
+}
+
+/// Bytes in the page's memory, outside WebAssembly's, which never shrinks.
+pub struct HostBytes(Uint8Array);
+
+impl HostBytes {
+    /// Copies bytes.
+    pub fn new(bytes: &[u8]) -> Self {
+        Self(Uint8Array::from(bytes))
+    }
+
+    /// Number of bytes.
+    pub fn size(&self) -> u64 {
+        u64::from(self.0.length())
+    }
+
+    /// Copies a range of the bytes.
+    pub fn copy(&self, range: Range<u64>) -> Vec<u8> {
+        self.0
+            .subarray(range.start as u32, range.end as u32)
+            .to_vec()
     }
 }
 
@@ -333,6 +362,17 @@ impl Backend for BrowserGpu {
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
         self.js.write_from(buffer.0.slot, offset as f64, data);
+    }
+
+    fn write_host(&self, buffer: &Buffer, offset: u64, data: &HostBytes, size: u64) {
+        self.write_js(buffer, offset, &data.0.subarray(0, size as u32));
+    }
+
+    async fn upload_room(&self) -> Result<()> {
+        let room = JsFuture::from(self.js.upload_room()).await;
+        room.map(|_| ()).map_err(|e| Error::DeviceLost {
+            reason: exception_message(&e),
+        })
     }
 
     fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<> {

@@ -11,9 +11,9 @@ pub use crate::device::{
     Caps, DeviceOptions, Grid, SubmitGrouping, VariantOverride, WebGpuImplementation,
 };
 #[cfg(target_arch = "wasm32")]
-pub use browser::{BrowserGpu as Gpu, Buffer, Pipeline, Program, Readback};
+pub use browser::{BrowserGpu as Gpu, Buffer, HostBytes, Pipeline, Program, Readback};
 #[cfg(not(target_arch = "wasm32"))]
-pub use native::{Buffer, NativeGpu as Gpu, Pipeline, Program, Readback};
+pub use native::{Buffer, HostBytes, NativeGpu as Gpu, Pipeline, Program, Readback};
 
 use std::collections::HashMap;
 
@@ -210,6 +210,15 @@ pub trait Backend: Sized {
 
     /// Writes bytes at an offset, both multiples of 4, before the next submit.
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]);
+
+    /// Writes the first `size` bytes of `data`, as [`Self::write`].
+    fn write_host(&self, buffer: &Buffer, offset: u64, data: &HostBytes, size: u64);
+
+    /// Waits until a large write is fast: a browser has few buffers that its GPU process shares.
+    ///
+    /// # Errors
+    /// `DeviceLost`.
+    async fn upload_room(&self) -> Result<()>;
 
     /// Compiles shaders, in parallel where supported. Compilation starts with the call, not with
     /// the first poll.

@@ -14,6 +14,7 @@ use adapter::{caps_of, experimental, limits_of};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::task::Poll;
@@ -164,9 +165,34 @@ impl Readback {
         Ok(data)
     }
 
+    /// Waits for the bytes and leaves them in main memory.
+    pub async fn wait_in_host(self) -> Result<HostBytes> {
+        self.wait().await.map(HostBytes)
+    }
+
     /// Waits for the bytes. All are urgent here.
     pub async fn wait_urgently_if(self, _is_urgent: bool) -> Result<Vec<u8>> {
         self.wait().await
+    }
+}
+
+/// Bytes in main memory; in a browser outside WebAssembly's, which never shrinks.
+pub struct HostBytes(Vec<u8>);
+
+impl HostBytes {
+    /// Copies bytes.
+    pub fn new(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+
+    /// Number of bytes.
+    pub fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// Copies a range of the bytes.
+    pub fn copy(&self, range: Range<u64>) -> Vec<u8> {
+        self.0[range.start as usize..range.end as usize].to_vec()
     }
 }
 
@@ -430,6 +456,14 @@ impl Backend for NativeGpu {
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
         self.inner.queue.write_buffer(&buffer.0.raw, offset, data);
+    }
+
+    fn write_host(&self, buffer: &Buffer, offset: u64, data: &HostBytes, size: u64) {
+        self.write(buffer, offset, &data.0[..size as usize]);
+    }
+
+    async fn upload_room(&self) -> Result<()> {
+        Ok(())
     }
 
     fn pipelines(&self, shaders: &[Shader]) -> impl Future<Output = Result<Vec<Pipeline>>> + use<> {

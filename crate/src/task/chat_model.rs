@@ -199,7 +199,7 @@ impl ServesTask for ChatModel {
         let bytes = draft.map_or(model.bytes(), |draft| model.bytes() + draft.model.bytes());
         let mut info = model_info(model, &self.origin, Task::Generate, bytes);
         info["draft"] = json!(draft.map(|draft| &*draft.name));
-        info["bytes"]["kvMax"] = json!(model.state_bytes(model.capacity()));
+        info["bytes"]["kvMax"] = json!(model.max_state_bytes());
         info["tuning"] = json!(model.tuning);
         info["hasChatTemplate"] = json!(self.text.has_template());
         let answers = self.text.answer_format();

@@ -68,6 +68,11 @@ request_options! {
         kv_growth: Option<usize> = None => RequestOption::count(0.0)
             .default("512")
             .of(&[Api::Load]);
+        /// GPU memory of a conversation's KV cache in bytes. Layers beyond it stay in main memory and are
+        /// copied to the GPU for each step: slow, but long contexts run on small GPUs.
+        max_kv_memory: Option<u64> = None => RequestOption::bytes()
+            .default("as much as `maxContext` needs")
+            .of(&[Api::Load]);
         /// Experts per layer that stay on the GPU, at least as many as the router selects per token. The
         /// others are read from the browser's cache when selected.
         experts: Option<usize> = None => RequestOption::count(1.0)
@@ -165,6 +170,7 @@ impl LoadRequest {
         let mut run = RunOptions {
             max_context: self.max_context,
             memory: self.max_memory,
+            kv_memory: self.max_kv_memory,
             max_weight_buffer: self.max_weight_buffer,
             page_embeddings: self.page_embeddings,
             short_prefill: self.short_prefill,

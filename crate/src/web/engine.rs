@@ -109,14 +109,17 @@ impl Engine {
             .ok_or_else(|| to_js(&busy))
     }
 
-    /// Bytes of WebAssembly and GPU memory in use.
+    /// Bytes of WebAssembly and GPU memory in use, and of KV caches in main memory.
     pub fn memory(&self) -> JsValue {
         let memory: js_sys::WebAssembly::Memory = wasm_bindgen::memory().unchecked_into();
         let wasm = property(&memory.buffer(), "byteLength")
             .as_f64()
             .unwrap_or(0.0);
         let gpu = self.with_gpu(|gpu| gpu.resource_counts().bytes);
-        to_plain_js(&json!({ "wasmBytes": wasm, "gpuBytes": gpu.unwrap_or(0) }))
+        let offloaded = self.chats().map_or(0, |chats| chats.model().bytes().kv_in_main_memory);
+        to_plain_js(&json!({
+            "wasmBytes": wasm, "gpuBytes": gpu.unwrap_or(0), "kvInMainMemory": offloaded,
+        }))
     }
 
     /// Removes the model's files from the browser's cache.

@@ -110,8 +110,12 @@ async fn generate(
         "engine_decode_ms": outcome.decode_ms,
         "drafted": outcome.drafted_tokens,
         "accepted": outcome.accepted_tokens,
+        "last_ids": outcome.ids[outcome.ids.len().saturating_sub(LAST_IDS)..],
     }))
 }
+
+/// Tokens at the end of an answer that a run reports, to compare answers; www/bench/run.ts has the same.
+const LAST_IDS: usize = 16;
 
 /// A field of all runs with one prompt length, in order.
 fn run_values(runs: &[Value], prompt: usize, field: &str) -> Vec<f64> {

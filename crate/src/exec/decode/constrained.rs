@@ -51,6 +51,11 @@ impl DecodeLoop<'_> {
         };
         let (depth, guess) = (ahead.depth(self.batch_size), ahead.guess);
         let has_guesses = self.returned + self.steps_in_flight() > self.masked_token + 1;
+        let next = self.end + self.returned - self.first + self.steps_in_flight() + 1;
+        if session.is_offloaded_at(next) {
+            // The host divides each step.
+            return Ok(has_guesses);
+        }
         if depth == 0 || self.is_holding {
             // Nothing else may follow guesses, even if they are not worth it any more.
             return Ok(depth > 0 || has_guesses);
@@ -71,7 +76,7 @@ impl DecodeLoop<'_> {
             let end = self.end + self.returned - self.first + under_way + steps;
             let end = end.min(session.capacity());
             // Without memory for them, the tokens in flight are still returned.
-            if session.reserve(end).await.is_err() {
+            if session.is_offloaded_at(end) || session.reserve(end).await.is_err() {
                 return Ok(true);
             }
             session.mark_written(end);

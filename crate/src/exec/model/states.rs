@@ -2,6 +2,7 @@
 
 use super::Model;
 use crate::Result;
+use crate::exec::options::RunOptions;
 use crate::exec::step::Buffers;
 use crate::gpu::{Backend, BufferUsage};
 use crate::ir::StateId;
@@ -11,13 +12,15 @@ impl Model {
     /// Returns the capacity for `positions`, given the current capacity `held`: whole pages, at
     /// least 1.5 times the current one.
     pub(in crate::exec) fn capacity_for(&self, positions: usize, held: usize) -> usize {
-        match self.options.kv_growth {
-            0 => self.capacity(),
-            page => positions
-                .max(held + held / 2)
-                .next_multiple_of(page)
-                .min(self.capacity()),
-        }
+        let page = match self.options.kv_growth {
+            0 if self.options.kv_memory.is_none() => return self.capacity(),
+            0 => RunOptions::default().kv_growth,
+            page => page,
+        };
+        positions
+            .max(held + held / 2)
+            .next_multiple_of(page)
+            .min(self.capacity())
     }
 
     /// Returns the bytes of a sequence's states with a capacity of `positions`.
@@ -34,6 +37,12 @@ impl Model {
             .sum()
     }
 
+    /// Maximum bytes of a sequence's states on the device.
+    pub fn max_state_bytes(&self) -> u64 {
+        let limit = self.options.kv_memory.unwrap_or(u64::MAX);
+        self.state_bytes(self.capacity()).min(limit)
+    }
+
     /// Creates the buffers of a state.
     ///
     /// # Errors
@@ -45,6 +54,21 @@ impl Model {
         positions: usize,
         into: &mut Buffers,
     ) -> Result<()> {
+        self.state_buffers_unless(index, positions, into, |_, _| false)
+    }
+
+    /// Creates the buffers of a state, except those that `has` says are there already, by slot and
+    /// bytes.
+    ///
+    /// # Errors
+    /// As [`Self::state_buffers`].
+    pub(in crate::exec) fn state_buffers_unless(
+        &self,
+        index: usize,
+        positions: usize,
+        into: &mut Buffers,
+        has: impl Fn(Slot, u64) -> bool,
+    ) -> Result<()> {
         let Some(state) = self.states().get(index) else {
             return Ok(());
         };
@@ -53,12 +77,12 @@ impl Model {
                 state.spec.name(),
                 state.allocated_bytes(*bytes, self.capacity()),
             )?;
-            let buffer = self.gpu.buffer(
-                state.spec.name(),
-                state.allocated_bytes(*bytes, positions),
-                BufferUsage::Storage,
-            )?;
-            into.insert(Slot::State(StateId(index), plane as u8), buffer);
+            let slot = Slot::State(StateId(index), plane as u8);
+            let needed = state.allocated_bytes(*bytes, positions);
+            if !has(slot, needed) {
+                let name = state.spec.name();
+                into.insert(slot, self.gpu.buffer(name, needed, BufferUsage::Storage)?);
+            }
         }
         Ok(())
     }

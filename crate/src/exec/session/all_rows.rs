@@ -49,8 +49,9 @@ impl Session {
         for chunk in self.prepare_prompt(ids, 0, chunk)? {
             let part = &ids[chunk.clone()];
             let staged = self.stage_chunk(ids, chunk)?;
-            self.set_state(self.tokens.len(), part.len(), 0)?;
-            self.submit_step(&step, part.len(), Some(&staged.ids))
+            let pos = self.tokens.len();
+            self.set_state(pos, part.len(), 0)?;
+            self.submit_step(&step, (pos, part.len()), Some(&staged.ids))
                 .await?;
             self.tokens.extend_from_slice(part);
             self.written_until = self.written_until.max(self.tokens.len());

@@ -21,11 +21,19 @@ impl Session {
     /// # Errors
     /// `OutOfMemory` when the device has no room for them.
     pub(in crate::exec) async fn reserve(&mut self, positions: usize) -> Result<()> {
+        if self.offload.is_some()
+            && self.written_until == 0
+            && let Some(held) = self.growth_target(positions)
+        {
+            return self.replace_states(held);
+        }
         if positions <= self.kv_capacity {
             return Ok(());
         }
         let model = self.model.clone();
-        let held = model.capacity_for(positions, self.kv_capacity);
+        let Some(held) = self.growth_target(positions) else {
+            return self.enter_offload().await;
+        };
         // A first prompt has nothing to copy: all states grow at once, and steps are rebuilt once.
         let is_empty = self.written_until == 0;
         let most = match is_empty && self.state_bytes <= MAX_GROWTH_BYTES {
@@ -88,22 +96,21 @@ impl Session {
 
     /// Grows the states without preserving their contents, for callers that overwrite all of them.
     pub(in crate::exec) fn reserve_uninitialized(&mut self, positions: usize) -> Result<()> {
-        if positions <= self.kv_capacity {
+        if positions <= self.kv_capacity && self.offload.is_none() {
             return Ok(());
         }
-        let model = self.model.clone();
-        let held = model.capacity_for(positions, self.kv_capacity);
-        let mut made = Buffers::new();
-        for index in 0..model.states().len() {
-            model.state_buffers(index, held, &mut made)?;
+        match self.growth_target(positions) {
+            Some(held) => self.replace_states(held),
+            None => Err(self.offload_error("copying a sequence")),
         }
-        self.rebind(made)?;
-        self.set_kv_capacity(held);
-        Ok(())
     }
 
-    fn set_kv_capacity(&mut self, positions: usize) {
-        let bytes = self.model.state_bytes(positions);
+    pub(super) fn set_kv_capacity(&mut self, positions: usize) {
+        self.set_state_bytes(positions, self.model.state_bytes(positions));
+    }
+
+    /// Notes the capacity of the states, and their bytes on the device.
+    pub(super) fn set_state_bytes(&mut self, positions: usize, bytes: u64) {
         self.model
             .update_memory_use(|all| all.kv = all.kv + bytes - self.state_bytes);
         (self.kv_capacity, self.state_bytes) = (positions, bytes);
@@ -111,7 +118,7 @@ impl Session {
 
     /// Rebuilds the steps that read or write states with new buffers; returns the previous ones. On
     /// failure nothing changes.
-    fn rebind(&mut self, made: Buffers) -> Result<Rebinding> {
+    pub(super) fn rebind(&mut self, made: Buffers) -> Result<Rebinding> {
         let slots = made.keys();
         let own: Buffers = slots
             .filter_map(|slot| self.own.get_key_value(slot))
@@ -154,7 +161,7 @@ impl Session {
 }
 
 /// Buffers and steps of a sequence before it grew.
-struct Rebinding {
+pub(super) struct Rebinding {
     own: Buffers,
     steps: Vec<(ProgramKey, Step)>,
 }

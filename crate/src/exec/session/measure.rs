@@ -179,7 +179,7 @@ impl Session {
         let rows = steps.next_multiple_of(MAX_BATCH_STEPS) * most;
         self.check_room(rows, position)?;
         self.clear();
-        self.reserve(position + rows).await
+        self.reserve_on_device(position + rows).await
     }
 
     /// Times steps that yield up to `most` tokens each.

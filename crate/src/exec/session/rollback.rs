@@ -84,15 +84,20 @@ impl Session {
     /// Copies the whole sequence, to restore it later.
     ///
     /// # Errors
-    /// `OutOfMemory` when the device has no room for it.
+    /// `OutOfMemory` when the device has no room for it; `UnsupportedOption` while KV caches are in
+    /// main memory.
     pub fn snapshot(&self) -> Result<SessionSnapshot> {
+        if self.offload.is_some() {
+            return Err(self.offload_error("copying a sequence"));
+        }
         SessionSnapshot::of(&self.model, &self.own, &self.tokens, self.written_until)
     }
 
     /// Restores a snapshot.
     ///
     /// # Errors
-    /// `Request` for a snapshot of another model; device errors.
+    /// `Request` for a snapshot of another model; `UnsupportedOption` when its states exceed their
+    /// memory limit; device errors.
     pub fn restore(&mut self, snapshot: &SessionSnapshot) -> Result<()> {
         snapshot.check_model(&self.model)?;
         self.reserve_uninitialized(snapshot.reached)?;
@@ -107,8 +112,11 @@ impl Session {
     /// Copies tokens, states and last logits of another sequence of the model.
     ///
     /// # Errors
-    /// Device errors.
+    /// Device errors; `UnsupportedOption` while KV caches of either are in main memory.
     pub fn copy_from(&mut self, other: &Self) -> Result<()> {
+        if other.offload.is_some() {
+            return Err(self.offload_error("copying a sequence"));
+        }
         self.reserve_uninitialized(other.written_until)?;
         copy_states(&self.model, &other.own, &self.own, other.written_until)?;
         if let [Some(from), Some(to)] = [&other.own, &self.own].map(|own| own.get(&Slot::Hidden)) {
@@ -127,8 +135,12 @@ impl Session {
     /// Forks the sequence: copies its states, shares weights and kernels.
     ///
     /// # Errors
-    /// `OutOfMemory` when the device has no room for its states.
+    /// `OutOfMemory` when the device has no room for its states; `UnsupportedOption` while KV caches
+    /// are in main memory.
     pub fn fork(&self) -> Result<Self> {
+        if self.offload.is_some() {
+            return Err(self.offload_error("copying a sequence"));
+        }
         let mut fork = Self::with_capacity(
             &self.model,
             self.overlay,

@@ -3,7 +3,7 @@
 
 use super::Session;
 use crate::exec::checkpoint::used_buffers;
-use crate::gpu::{Backend, Buffer};
+use crate::gpu::Buffer;
 use crate::util::checksum::{EMPTY_CHECKSUM, add_to_checksum};
 use crate::{Error, Result};
 use futures_util::future::LocalBoxFuture;
@@ -69,7 +69,7 @@ impl Session {
             let mut at = 0;
             while at < bytes {
                 let size = PART_BYTES.min(bytes - at);
-                let part = self.model.gpu.read(self.buffer(slot)?, at, size).await?;
+                let part = self.read_state(slot, at, size).await?;
                 checksum = add_to_checksum(checksum, &part);
                 write(part).await?;
                 at += size;
@@ -141,6 +141,9 @@ impl Session {
             return Err(damaged("its sizes do not match"));
         }
         self.reserve(trailer.written_until).await?;
+        if let Some(offload) = &mut self.offload {
+            offload.get_mut().truncate(0);
+        }
         let mut checksum = EMPTY_CHECKSUM;
         let mut from = 0;
         for (slot, bytes) in slots {
@@ -150,12 +153,18 @@ impl Session {
                 let size = PART_BYTES.min(bytes - at);
                 let part = read(from, size).await?;
                 checksum = add_to_checksum(checksum, &part);
-                self.model.gpu.write(self.buffer(slot)?, at, &part);
+                self.write_state(slot, at, &part).await?;
                 (at, from) = (at + size, from + size);
             }
         }
         if trailer.sum(checksum)? != trailer.checksum {
             return Err(damaged("its checksum differs"));
+        }
+        if let Some(offload) = &mut self.offload {
+            let offload = offload.get_mut();
+            offload.set_moved(trailer.written_until);
+            let bytes = offload.host_bytes();
+            self.count_host_bytes(bytes);
         }
         self.tokens = trailer.tokens;
         self.written_until = trailer.written_until;

@@ -10,14 +10,21 @@ use crate::gpu::{Backend, Command};
 use crate::plan::Slot;
 
 impl Session {
-    /// Submits a step of `rows` rows; `ids` are read back from the device if not given.
+    /// Submits a step of `rows` rows at the positions from `pos` on; `ids` are read back from the
+    /// device if not given.
     pub(in crate::exec) async fn submit_step(
         &self,
         step: &Step,
-        rows: usize,
+        (pos, rows): (usize, usize),
         ids: Option<&[u32]>,
     ) -> Result<()> {
         let model = self.model();
+        if let Some(offload) = &self.offload {
+            let mut offload = offload.lock().await;
+            let done = offload.run_step(&model.gpu, step, pos, rows).await;
+            self.count_host_bytes(offload.host_bytes());
+            return done;
+        }
         if let Some(pages) = &model.pager {
             let around = PagingContext {
                 gpu: &self.model.gpu,
