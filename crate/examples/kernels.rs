@@ -9,7 +9,7 @@
 use jerboa::device::VariantOverride;
 use jerboa::device::registry::Kernel;
 use jerboa::format::layout::{AffineForm, Float, WeightLayout};
-use jerboa::gpu::{Backend, Buffer, BufferUsage, Command, DeviceOptions, DispatchDesc, Gpu};
+use jerboa::gpu::{Backend, Buffer, BufferUsage, Caps, Command, DeviceOptions, DispatchDesc, Gpu};
 use jerboa::kernels::Launch;
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::conv::ShortConvKernel;
@@ -269,7 +269,8 @@ fn short_prompts(bench: &Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// GEMVs of batched decode: rows of x in 16 bits, then in 8.
+/// GEMVs of batched decode: rows of x in 16 bits, in 8, and in 8 that were quantized before, with
+/// the time of that.
 fn batched_gemv(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for rows in [2u32, 4, 8] {
         bench.set_rows(rows);
@@ -290,10 +291,43 @@ fn batched_gemv(bench: &Bench) -> Result<(), Box<dyn Error>> {
                 })?;
                 times.push(bench.time(&launches, rows)?);
             }
-            println!(
+            print!(
                 "batch {rows} q4 {n}x{k}: {:.2} us in 16 bits, {:.2} in 8",
                 times[0], times[1]
             );
+            for parts in [4, 8] {
+                let caps = Caps {
+                    force: Some(VariantOverride {
+                        kernel: Kernel::GemvPacked,
+                        name: "PARTS",
+                        value: parts,
+                    }),
+                    ..bench.gpu.caps().clone()
+                };
+                let packed = |quantizes: bool| {
+                    bench.launches(affine(4), n, k, gated, |m| {
+                        let m = Matmul {
+                            batch: true,
+                            ..m.clone()
+                        };
+                        let state = bench.state.clone();
+                        let form = m.quantized_batch(&caps, rows as usize);
+                        form.map_or(Vec::new(), |form| match quantizes {
+                            true => vec![form.launch(&m, state, bench.parts.clone())],
+                            false => {
+                                let x = bench.parts.clone();
+                                vec![m.gemv_packed(&caps, rows as usize, state, x)]
+                            }
+                        })
+                    })
+                };
+                let [product, input] = [packed(false)?.0, packed(true)?.0];
+                if !product.is_empty() {
+                    let [product, input] = [bench.time(&product, rows)?, bench.time(&input, rows)?];
+                    print!(", {product:.2} and {input:.2} in advance, {parts} parts");
+                }
+            }
+            println!();
         }
     }
     Ok(())

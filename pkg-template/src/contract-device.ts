@@ -57,7 +57,7 @@ export interface MemoryUse {
   wasmBytes: number;
   /** GPU buffers. */
   gpuBytes: number;
-  /** Parts of KV caches that `maxKvMemory` keeps in the page's memory, outside the WebAssembly heap. */
+  /** Parts of KV caches that `maxKvMemory` stores in the page's memory, outside the WebAssembly heap. */
   kvInMainMemory: number;
 }
 

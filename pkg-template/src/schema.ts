@@ -233,7 +233,8 @@ export interface EngineLoadFields {
   kvGrowth?: number;
   /**
    * GPU memory of a conversation's KV cache in bytes. Layers beyond it stay in main memory and are copied to the GPU
-   * for each step: slow, but long contexts run on small GPUs. Default: as much as `maxContext` needs.
+   * for each step: slow, but long contexts run on small GPUs. `kvGrowth` is then at most 512. Default: as much as
+   * `maxContext` needs.
    */
   maxKvMemory?: number;
   /**
@@ -726,7 +727,8 @@ export interface LoadFields {
   kvGrowth?: number;
   /**
    * GPU memory of a conversation's KV cache in bytes. Layers beyond it stay in main memory and are copied to the GPU
-   * for each step: slow, but long contexts run on small GPUs. Default: as much as `maxContext` needs.
+   * for each step: slow, but long contexts run on small GPUs. `kvGrowth` is then at most 512. Default: as much as
+   * `maxContext` needs.
    */
   maxKvMemory?: number;
   /**

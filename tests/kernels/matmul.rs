@@ -6,6 +6,7 @@ mod gemm_matrix;
 mod gemm_packed;
 mod gemv;
 mod gemv_blocks;
+mod gemv_packed;
 mod random_weights;
 
 use super::op::{tested_caps, worst};
@@ -32,7 +33,7 @@ struct Case {
     /// Whether the matmul's result is multiplied elementwise.
     times: bool,
     gemm: bool,
-    /// Whether the GEMM quantizes its input to 8 bits.
+    /// Whether the input is quantized to 8 bits first.
     packed: bool,
     /// Whether the GEMV does, for several rows.
     batch: bool,
@@ -138,13 +139,18 @@ fn check_as(
         };
     }
     let wide = matches!(layout, WeightLayout::Affine { group: 64.., .. });
-    let x_group = if wide { 64 } else { 32 };
+    let x_group = if wide && case.gemm { 64 } else { 32 };
     let quantized = case.packed.then(|| {
         m.quantized_rows(caps, rows, QuantizeInputs::Always)
             .expect("weights of 4 or 8 bits")
             .with_group(x_group)
     });
-    let (parts, mut launches) = match case.gemm {
+    let mut launches = Vec::new();
+    if let Some(form) = quantized {
+        launches.push(form.launch(&m, 7, 9));
+        m.norm = None;
+    }
+    let (parts, product) = match case.gemm {
         true if case.packed => {
             let mut choice = GemmTiling::packed(caps, &m, rows);
             if let Some((bm, _, target)) = case.tiles {
@@ -163,11 +169,12 @@ fn check_as(
         }
         true if caps.subgroup_matrix().is_some() => m.prefill(caps, rows, 7, 8, None),
         true => (m.parts_bytes(rows as u32, choice), m.gemm(7, 8, choice)),
-        false => (0, vec![m.gemv(caps, rows, 7)]),
+        false => match quantized {
+            Some(_) => (0, vec![m.gemv_packed(caps, rows, 7, 9)]),
+            None => (0, vec![m.gemv(caps, rows, 7)]),
+        },
     };
-    if let Some(form) = quantized {
-        launches.insert(0, form.launch("test", &m.x, k as u32, 7, 9));
-    }
+    launches.extend(product);
     let input_bytes = quantized.map_or(16, |form| form.bytes(rows));
     let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
     let poison = vec![f32::NAN; rows * n];

@@ -3,11 +3,12 @@
 
 use super::{exact, start, with_families, with_kv};
 use jerboa::exec::{
-    DecodeBatch, DecodeParams, ExpertBudget, MAX_SEQUENCES, RunOptions, SequenceId, SequenceParams,
-    Session,
+    DecodeBatch, DecodeParams, ExpertBudget, MAX_SEQUENCES, Precision, PrecisionOptions,
+    RunOptions, SequenceId, SequenceParams, Session,
 };
-use jerboa::gpu::Backend;
+use jerboa::gpu::{Backend, DeviceOptions, VariantOverride};
 use jerboa::kernels::attention::Kv;
+use jerboa::kernels::registry::Kernel;
 use jerboa::sample::{Sampler, SamplingParams, TokenConstraint};
 use jerboa_tests::golden::{decode_to_end, go_on, greedy};
 use jerboa_tests::relative_l2;
@@ -190,6 +191,42 @@ fn seventeen_sequences_equal_each_alone() {
     run(&mut batch, &mut tokens, |_| false);
     for (id, expected) in expected {
         assert_eq!(tokens[&id], expected);
+    }
+}
+
+/// Batches of quantized weights quantize their input, with its norm, before the matmul.
+#[test]
+fn quantized_inputs_choose_the_same_tokens() {
+    for rows in [3, 5, 8] {
+        let device = DeviceOptions {
+            variant_override: Some(VariantOverride {
+                kernel: Kernel::GemvPacked,
+                name: "PARTS",
+                value: 8,
+            }),
+            ..exact()
+        };
+        let options = RunOptions {
+            overrides: PrecisionOptions {
+                precision: Precision::Q8,
+                ..with_kv(Kv::F32).overrides
+            },
+            ..RunOptions::default()
+        };
+        let (mut alone, golden) = start("smollm3", &device, options);
+        let ids = golden.ids("input_ids");
+        let mut batch = block_on(DecodeBatch::new(alone.model(), rows)).expect("a batch");
+        let mut expected = Vec::new();
+        for index in 0..rows {
+            let prompt = &ids[index % (ids.len() - 2)..];
+            let id = join(&mut batch, &prefilled(&alone, prompt), 12);
+            expected.push((id, greedy(&mut alone, prompt, 12)));
+        }
+        let mut tokens = BTreeMap::new();
+        run(&mut batch, &mut tokens, |_| false);
+        for (id, expected) in expected {
+            assert_eq!(tokens[&id], expected, "{rows}");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use jerboa::kernels::attention::Kv;
 use jerboa::plan::KvOffloadPlan;
 use jerboa::sample::TokenConstraint;
 use jerboa::task::{ChatModel, GenerateRequest};
-use jerboa_tests::golden::{decode_to_end, go_on, golden, greedy, load};
+use jerboa_tests::golden::{Golden, decode_to_end, go_on, golden, greedy, load};
 use jerboa_tests::open;
 use pollster::block_on;
 use serde_json::json;
@@ -211,6 +211,112 @@ fn a_saved_sequence_is_the_same_wherever_its_cache_is() {
         restore(session, &saved).expect("restored");
         assert_eq!(go_on(session, 40), expected);
     }
+    assert!(part.model().bytes().kv_in_main_memory > 0);
+}
+
+/// Bytes that end early leave nothing behind.
+#[test]
+fn a_damaged_sequence_does_not_disturb_the_next() {
+    let (mut whole, mut part, ids, _) = sessions("qwen3", Kv::F32).expect("several caches");
+    let expected = greedy(&mut whole, &ids, 40);
+    block_on(part.prefill(&ids, 0)).expect("prefill");
+    let saved = save(&part).expect("saved");
+    let mut damaged = saved.clone();
+    damaged[40] ^= 1;
+    for _ in 0..2 {
+        let error = restore(&mut part, &damaged).expect_err("damaged");
+        assert_eq!(error.code(), "request");
+    }
+    restore(&mut part, &saved).expect("restored");
+    assert_eq!(go_on(&mut part, 40), expected);
+    restore(&mut part, &damaged).expect_err("damaged");
+    assert_eq!(greedy(&mut part, &ids, 40), expected);
+}
+
+/// A ring stays written where a sequence was rolled back; the caches in main memory do not.
+#[test]
+fn a_sequence_that_was_rolled_back_can_be_saved() {
+    // Gemma 3 with two full layers instead of one.
+    let from = golden("models/gemma3");
+    let folder = std::env::temp_dir().join(format!("jerboa-{}-offload", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::copy(
+        from.join("model.safetensors"),
+        folder.join("model.safetensors"),
+    )
+    .expect("a copy");
+    let config = std::fs::read_to_string(from.join("config.json")).expect("config.json");
+    let mut config: serde_json::Value = serde_json::from_str(&config).expect("config.json");
+    config["layer_types"] = json!(["sliding_attention", "full_attention", "full_attention"]);
+    std::fs::write(folder.join("config.json"), config.to_string()).expect("config.json");
+    let open_with =
+        |limit| load(open(&exact()), &folder, run_options(Kv::F32, limit)).expect("a model");
+    let [mut whole, mut other] = [open_with(None), open_with(None)];
+    assert!(whole.model().states()[0].ring);
+    let mut part = open_with(least_bytes(&whole));
+    let ids = Golden::read(&from.join("golden.safetensors")).ids("input_ids");
+    let ids: Vec<u32> = ids.into_iter().cycle().take(150).collect();
+    let short: Vec<u32> = ids[..133].iter().chain(&ids[..3]).copied().collect();
+    for session in [&mut whole, &mut part] {
+        block_on(session.prefill(&ids, 0)).expect("prefill");
+        block_on(session.prefill_reusing_prefix(&short, &|| Ok(()))).expect("prefill");
+    }
+    // As far back as the ring allows, and further than what is kept on the device of the others.
+    assert!(part.model().bytes().kv_in_main_memory > 0);
+    let saved = save(&part).expect("saved");
+    restore(&mut other, &saved).expect("restored");
+    assert_eq!(go_on(&mut other, 20), go_on(&mut whole, 20));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+/// The last layers read the caches of two earlier ones in turns. Their windows are as long as the
+/// context, so that none is a ring.
+#[test]
+fn layers_that_share_caches_take_turns() {
+    for name in ["gemma3n", "gemma4", "gemma4_kv"] {
+        let options = |limit| RunOptions {
+            max_context: Some(24),
+            kv_growth: 4,
+            ..run_options(Kv::F32, limit)
+        };
+        let (mut whole, golden) = start(name, &exact(), options(None));
+        let states = whole.model().states();
+        assert!(states.iter().all(|state| !state.ring), "{name}");
+        let least = KvOffloadPlan::new(states, CHUNK, 0).expect_err("no room");
+        let (mut part, _) = start(name, &exact(), options(Some(least)));
+        let ids: Vec<u32> = golden
+            .ids("input_ids")
+            .into_iter()
+            .cycle()
+            .take(20)
+            .collect();
+        let logits = [&mut whole, &mut part].map(|session| {
+            block_on(session.prefill(&ids, 0)).expect("prefill");
+            bits(&block_on(session.logits()).expect("logits"))
+        });
+        assert!(logits[0] == logits[1], "{name}: other logits");
+        assert_eq!(go_on(&mut part, 4), go_on(&mut whole, 4), "{name}");
+    }
+}
+
+/// A step in parts waits for the device between them; activations are those of all sessions.
+#[test]
+fn sessions_that_run_at_once_do_not_disturb_each_other() {
+    let (mut whole, mut part, ids, _) = sessions("smollm3", Kv::F32).expect("several caches");
+    let prompts = [&ids[..], &ids[1..ids.len() - 9], &ids[..14]];
+    let expected = prompts.map(|prompt| greedy(&mut whole, prompt, 40));
+    let mut others = [1, 2].map(|_| Session::new(part.model()).expect("a session"));
+    let [second, third] = &mut others;
+    let run = async |session: &mut Session, prompt: &[u32]| {
+        session.prefill(prompt, 0).await.expect("prefill");
+        decode_to_end(session, DecodeParams::greedy(prompt.len(), 40)).await
+    };
+    let found = block_on(futures_util::future::join3(
+        run(&mut part, prompts[0]),
+        run(second, prompts[1]),
+        run(third, prompts[2]),
+    ));
+    assert_eq!([found.0, found.1, found.2], expected);
     assert!(part.model().bytes().kv_in_main_memory > 0);
 }
 

@@ -133,6 +133,8 @@ pub struct DecodeLoop<'a> {
     /// Whether the forward pass of the last token was submitted, in a loop that does not run ahead.
     forward_submitted: bool,
     speculation: Option<SpeculationController>,
+    /// Whether steps verified drafts.
+    has_verified: bool,
     /// The draft model; without one, drafts are looked up.
     draft: Option<&'a mut DraftSession>,
     /// Whether the draft model has run the tokens before the next step.
@@ -227,6 +229,7 @@ impl<'a> DecodeLoop<'a> {
             readbacks: 0,
             forward_submitted: false,
             speculation: None,
+            has_verified: false,
             draft: None,
             is_draft_current: false,
             drafted: 0,
@@ -281,6 +284,7 @@ impl<'a> DecodeLoop<'a> {
         let pause = session.model().draft_pause.get();
         let pause = pause.filter(|_| self.draft.is_some());
         self.speculation = Some(SpeculationController::new(always).with_pause(pause));
+        self.has_verified = true;
         self.batch_size = 1;
         Ok(())
     }
@@ -445,6 +449,7 @@ impl<'a> DecodeLoop<'a> {
         if session.is_offloaded_at(far) {
             // From here on the host divides each step, once those in flight are done.
             if self.in_flight.is_empty() {
+                self.remember_pause(session);
                 (self.runs_ahead, self.speculation) = (false, None);
             }
             return Ok(self.in_flight.is_empty());
@@ -457,6 +462,7 @@ impl<'a> DecodeLoop<'a> {
                 Ok(false)
             };
         }
+        session.model().finish_parts().await;
         session.mark_written(far);
         self.is_draft_current &= kind != BatchKind::Plain;
         match &self.draft {
@@ -633,7 +639,7 @@ impl<'a> DecodeLoop<'a> {
         }
         let before = session.tokens().len();
         // Rejected drafts were written to the KV cache too, but not to recurrent states.
-        let beyond = if self.speculation.is_some() && !session.model().is_recurrent() {
+        let beyond = if self.has_verified && !session.model().is_recurrent() {
             DRAFT_ROWS as usize
         } else {
             0
@@ -643,11 +649,17 @@ impl<'a> DecodeLoop<'a> {
             false => session.kv_capacity().min(before + run.len() + beyond),
         };
         session.add_generated(run, self.written_until.max(written));
+        self.remember_pause(session);
         if let Some(draft) = self.draft {
-            let pause = self.speculation.as_ref().map(SpeculationController::pause);
-            session.model().draft_pause.set(pause);
             draft.settle(session.tokens());
         }
         Ok(())
+    }
+
+    /// Notes how often the draft model pays off, for the next generation.
+    fn remember_pause(&self, session: &Session) {
+        if let (Some(_), Some(pace)) = (&self.draft, &self.speculation) {
+            session.model().draft_pause.set(Some(pace.pause()));
+        }
     }
 }

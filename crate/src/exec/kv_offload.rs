@@ -34,7 +34,7 @@ impl OffloadedPlane {
         self.pages.push(HostPage { bytes, used });
     }
 
-    /// Keeps the first `bytes` bytes in main memory.
+    /// Drops what is in main memory after the first `bytes` bytes.
     fn truncate(&mut self, bytes: u64) {
         let mut left = bytes;
         for page in &mut self.pages {
@@ -44,7 +44,7 @@ impl OffloadedPlane {
         self.pages.retain(|page| page.used > 0);
     }
 
-    /// Writes what is in main memory to the beginning of a buffer.
+    /// Uploads the pages to the start of a buffer.
     async fn write(&self, gpu: &Gpu, to: &Buffer) -> Result<()> {
         let mut at = 0;
         for page in &self.pages {
@@ -161,13 +161,11 @@ impl KvOffload {
         Ok(())
     }
 
-    /// Keeps the first `positions` positions of those in main memory.
+    /// Drops what is in main memory after the first `positions` positions.
     pub fn truncate(&mut self, positions: usize) {
-        if positions < self.moved {
-            for plane in self.caches.values_mut().flatten() {
-                plane.truncate(plane.position_bytes * positions as u64);
-            }
-            self.moved = positions;
+        self.moved = self.moved.min(positions);
+        for plane in self.caches.values_mut().flatten() {
+            plane.truncate(plane.position_bytes * self.moved as u64);
         }
     }
 
@@ -200,10 +198,13 @@ impl KvOffload {
             bytes.extend(page.bytes.copy(from - at..to - at));
             at += page.used;
         }
-        if end > at {
-            let from = offset.max(at);
-            bytes.extend(gpu.read(&plane.recent, from - at, end - from).await?);
+        let from = offset.max(at) - at;
+        let to = (end.max(at) - at).min(plane.recent.size());
+        if to > from {
+            bytes.extend(gpu.read(&plane.recent, from, to - from).await?);
         }
+        // Positions that were rolled back, which no step reads.
+        bytes.resize(size as usize, 0);
         Ok(bytes)
     }
 
@@ -223,12 +224,18 @@ impl KvOffload {
         let mut turns: Vec<(usize, StateId)> = step.state_uses.clone();
         turns.retain(|(_, id)| self.caches.contains_key(id));
         turns.dedup_by_key(|(_, id)| *id);
+        if turns.is_empty() {
+            return gpu.submit(&[step.with_grids(&grids)]);
+        }
         for (index, (first, id)) in turns.iter().enumerate() {
             let first = if index == 0 { 0 } else { *first };
             let end = turns.get(index + 1).map_or(grids.len(), |next| next.0);
             let mut some = vec![[0; 3]; grids.len()];
             some[first..end].copy_from_slice(&grids[first..end]);
             let planes = &self.caches[id];
+            // A layer that reads the cache of an earlier one also reads the step's own rows.
+            let is_repeated = turns[..index].iter().any(|(_, earlier)| earlier == id);
+            let known = pos + if is_repeated { rows } else { 0 };
             let pairs = || planes.iter().zip(&self.shared);
             for (plane, shared) in pairs() {
                 plane.write(gpu, shared).await?;
@@ -239,8 +246,8 @@ impl KvOffload {
                 (from - base, from, size)
             };
             let mut work = Vec::new();
-            for (plane, shared) in pairs().filter(|_| pos > self.moved) {
-                let (recent, whole, size) = copy(plane, self.moved, pos - self.moved);
+            for (plane, shared) in pairs().filter(|_| known > self.moved) {
+                let (recent, whole, size) = copy(plane, self.moved, known - self.moved);
                 work.push(Command::Copy {
                     from: (&plane.recent, recent),
                     to: (shared, whole),

@@ -75,7 +75,12 @@ pub fn plan_load(
     let chunk = match options.kv_memory {
         Some(limit) => {
             let plan_of = |chunk: usize| plan_states(plain, kv, asked, chunk);
-            fit_chunk(chunk.min(asked), limit, plan_of)?
+            // An image whose tokens attend to each other takes one step.
+            let least = match plain.has_image_masks() {
+                true => chunk,
+                false => MIN_CHUNK,
+            };
+            fit_chunk((chunk, least), asked, limit, plan_of)?
         }
         None => chunk,
     };
@@ -83,7 +88,9 @@ pub fn plan_load(
     let bytes_of = |capacity: usize| {
         let states = states_of(capacity);
         let states: u64 = states.iter().map(StatePlan::bytes).sum();
-        states.min(options.kv_memory.unwrap_or(u64::MAX)) + plain.stored_hidden_bytes(capacity)
+        // Both are there while KV caches move to main memory.
+        let limit = options.kv_memory.map_or(u64::MAX, |limit| 2 * limit);
+        states.min(limit) + plain.stored_hidden_bytes(capacity)
     };
     let max_buffer = options.weight_buffer_limit(caps);
     let planned = |precision| {
@@ -113,8 +120,8 @@ pub fn plan_load(
     if options.kv_memory.is_some() && weights.values().any(WeightPlan::is_paged) {
         return Err(Error::Request {
             parameter: "maxKvMemory".into(),
-            reason: "it cannot be combined with experts or tables that stay in the files. Load the model with a larger \
-                     'maxMemory', or without 'maxKvMemory'."
+            reason: "it cannot be combined with experts or tables that stay in the files. Load the model without it, or \
+                     without 'experts', 'expertBytes' and 'pageEmbeddings' and with a larger 'maxMemory'."
                 .into(),
         });
     }
@@ -181,15 +188,21 @@ pub fn plan_load(
     })
 }
 
-/// Returns the most tokens of a prefill step, up to `most`, with which the states take at most
+/// Returns the most tokens of a prefill step, from `least` to `most`, with which the states take at most
 /// `limit` bytes: KV caches in main memory keep the positions of one step on the device.
-fn fit_chunk(most: usize, limit: u64, states: impl Fn(usize) -> Vec<StatePlan>) -> Result<usize> {
+fn fit_chunk(
+    (most, least): (usize, usize),
+    capacity: usize,
+    limit: u64,
+    states: impl Fn(usize) -> Vec<StatePlan>,
+) -> Result<usize> {
     let mut chunk = most;
     loop {
-        let recent = chunk.max(DRAFT_ROWS as usize);
-        match KvOffloadPlan::new(&states(chunk), recent, limit) {
+        let rows = chunk.min(capacity);
+        let recent = rows.max(DRAFT_ROWS as usize);
+        match KvOffloadPlan::new(&states(rows), recent, limit) {
             Ok(_) => return Ok(chunk),
-            Err(_) if chunk / 2 >= MIN_CHUNK => chunk /= 2,
+            Err(_) if chunk / 2 >= least => chunk /= 2,
             Err(needed) => {
                 return Err(Error::OutOfMemory {
                     what: "the KV cache".into(),
@@ -289,6 +302,7 @@ fn fit_precision(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{GraphBuilder, StateSpec};
 
     #[test]
     fn phones_and_tablets_have_half_the_context_by_default() {
@@ -298,6 +312,28 @@ mod tests {
         };
         assert_eq!(default_context(&caps(true)), 2048);
         assert_eq!(default_context(&caps(false)), 4096);
+    }
+
+    #[test]
+    fn prefill_steps_halve_until_the_states_fit() {
+        let states = |chunk: usize| {
+            let mut b = GraphBuilder::new("test");
+            for _ in 0..4 {
+                b.state(StateSpec::Kv {
+                    kv_heads: 1,
+                    head_dim: 4,
+                    window: 0,
+                });
+            }
+            plan_states(b.graph(), Kv::F32, 4096, chunk)
+        };
+        // A layer takes 131,072 bytes; of 512 positions, four take 65,536.
+        let fit = |chunks, limit| fit_chunk(chunks, 4096, limit, states).ok();
+        assert_eq!(fit((512, 64), 131_072 + 65_536), Some(512));
+        assert_eq!(fit((512, 64), 131_072 + 65_535), Some(256));
+        assert_eq!(fit((512, 64), 131_072 + 8_192), Some(64));
+        assert_eq!(fit((512, 64), 131_072 + 8_191), None);
+        assert_eq!(fit((512, 512), 131_072 + 65_535), None);
     }
 
     #[test]

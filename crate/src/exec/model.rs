@@ -101,6 +101,8 @@ pub struct Model {
     pub(super) step_costs: Cell<StepCosts>,
     /// Weights that are paged in from the files at run time.
     pub(super) pager: Option<Mutex<WeightPager>>,
+    /// Held while a step runs in parts: its activations are those of all sessions' steps.
+    pub(super) parts: Mutex<()>,
 }
 
 /// The graph of an overlay, and the plans of its programs.
@@ -234,6 +236,11 @@ impl Model {
     /// The programs that were made while the model loaded.
     pub(super) fn first_programs(&self) -> Vec<ProgramKey> {
         self.steps.first(&self.runner.planned, self.gpu.caps())
+    }
+
+    /// Waits until no step runs in parts. What is submitted before the next await follows whole steps.
+    pub(super) async fn finish_parts(&self) {
+        drop(self.parts.lock().await);
     }
 
     /// Builds a step on a sequence's own buffers.

@@ -512,6 +512,8 @@ impl Session {
             let part = &whole[chunk.clone()];
             let staged = self.stage_chunk(&whole, chunk)?;
             self.set_state(pos, part.len(), 0)?;
+            // Before it runs: a step that ends early may have advanced recurrent states.
+            self.mark_written(pos + part.len());
             let step = if part.len() == 1 && !staged.has_soft_tokens {
                 self.decode_step(pos + 1)?
             } else {
@@ -520,7 +522,6 @@ impl Session {
             self.submit_step(step, (pos, part.len()), Some(&staged.ids))
                 .await?;
             self.tokens.extend_from_slice(part);
-            self.written_until = self.written_until.max(self.tokens.len());
             if index > 0 {
                 // At most one chunk ahead: the page stays responsive and aborts take effect soon.
                 self.model.gpu.wait_idle().await?;
@@ -593,10 +594,10 @@ impl Session {
             .gpu
             .write(self.buffer(Slot::Ids)?, 0, bytemuck::cast_slice(&[token]));
         self.set_state(pos, 1, 0)?;
+        self.mark_written(pos + 1);
         self.submit_step(self.decode_step(pos + 1)?, (pos, 1), Some(&[token]))
             .await?;
         self.tokens.push(token);
-        self.written_until = self.written_until.max(self.tokens.len());
         Ok(())
     }
 

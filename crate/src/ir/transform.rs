@@ -71,6 +71,13 @@ impl Graph {
             .any(|n| matches!(&n.op, Op::Attention(a) if a.mask == Mask::CrossAttention))
     }
 
+    /// Whether the tokens of an image attend to each other.
+    pub fn has_image_masks(&self) -> bool {
+        self.nodes.iter().any(|n| {
+            matches!(&n.op, Op::Attention(a) if matches!(a.mask, Mask::BidirectionalImages { .. }))
+        })
+    }
+
     /// Whether activations are rounded to 8 bits before matmuls.
     pub fn quantizes_activations(&self) -> bool {
         let quantizes = |op: &Op| matches!(op, Op::QuantizeActivations(_));

@@ -74,7 +74,7 @@ pub struct Matmul<B> {
     pub norm: Option<NormPrologue<B>>,
     /// Whether x, or its norm, is quantized to 8 bits. Requires [`Self::rounds`].
     pub quantize: bool,
-    /// Whether a GEMV of several rows may quantize x to 8 bits in groups of 32, as prompts do.
+    /// Whether a GEMV of several rows may quantize x to 8 bits, as prompts do.
     pub batch: bool,
     /// Row offset from the gate to the up projection: `y = act(x Gᵀ) * (x Uᵀ)`.
     pub gated: Option<u32>,

@@ -22,7 +22,7 @@ impl KvOffloadPlan {
     /// recurrent states stay.
     ///
     /// # Errors
-    /// The bytes that the states take at least, if that is more.
+    /// The minimum bytes of the states, if they exceed `limit`.
     pub fn new(states: &[StatePlan], recent: usize, limit: u64) -> Result<Self, u64> {
         let movable: Vec<StateId> = (0..states.len())
             .filter(|index| {
@@ -30,19 +30,16 @@ impl KvOffloadPlan {
             })
             .map(StateId)
             .collect();
-        let mut best = Self::with_offloaded(states, &[], recent);
-        // The last layers stay: a step ends with them, so the first ones can be read meanwhile.
-        for count in 2..=movable.len() {
-            if best.bytes <= limit {
-                break;
+        let mut least = u64::MAX;
+        // One alone would take no turns.
+        for count in std::iter::once(0).chain(2..=movable.len()) {
+            let plan = Self::with_offloaded(states, &movable[..count], recent);
+            if plan.bytes <= limit {
+                return Ok(plan);
             }
-            best = Self::with_offloaded(states, &movable[..count], recent);
+            least = least.min(plan.bytes);
         }
-        if best.bytes <= limit {
-            Ok(best)
-        } else {
-            Err(best.bytes)
-        }
+        Err(least)
     }
 
     fn with_offloaded(states: &[StatePlan], offloaded: &[StateId], recent: usize) -> Self {

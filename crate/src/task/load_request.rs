@@ -69,7 +69,8 @@ request_options! {
             .default("512")
             .of(&[Api::Load]);
         /// GPU memory of a conversation's KV cache in bytes. Layers beyond it stay in main memory and are
-        /// copied to the GPU for each step: slow, but long contexts run on small GPUs.
+        /// copied to the GPU for each step: slow, but long contexts run on small GPUs. `kvGrowth` is then at
+        /// most 512.
         max_kv_memory: Option<u64> = None => RequestOption::bytes()
             .default("as much as `maxContext` needs")
             .of(&[Api::Load]);

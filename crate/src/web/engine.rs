@@ -116,7 +116,9 @@ impl Engine {
             .as_f64()
             .unwrap_or(0.0);
         let gpu = self.with_gpu(|gpu| gpu.resource_counts().bytes);
-        let offloaded = self.chats().map_or(0, |chats| chats.model().bytes().kv_in_main_memory);
+        let offloaded = self
+            .chats()
+            .map_or(0, |chats| chats.model().bytes().kv_in_main_memory);
         to_plain_js(&json!({
             "wasmBytes": wasm, "gpuBytes": gpu.unwrap_or(0), "kvInMainMemory": offloaded,
         }))

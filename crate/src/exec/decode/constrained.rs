@@ -79,6 +79,7 @@ impl DecodeLoop<'_> {
             if session.is_offloaded_at(end) || session.reserve(end).await.is_err() {
                 return Ok(true);
             }
+            session.model().finish_parts().await;
             session.mark_written(end);
             session.submit_steps(steps, &self.pipeline, end)?;
             let batch = InFlightBatch {

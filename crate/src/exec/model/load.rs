@@ -255,6 +255,7 @@ impl DecoderLoad<'_> {
             step_costs: Cell::new(StepCosts::default()),
             draft_pause: Cell::default(),
             pager: pager.map(Mutex::new),
+            parts: Mutex::new(()),
         })
     }
 }

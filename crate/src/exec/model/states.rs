@@ -12,10 +12,13 @@ impl Model {
     /// Returns the capacity for `positions`, given the current capacity `held`: whole pages, at
     /// least 1.5 times the current one.
     pub(in crate::exec) fn capacity_for(&self, positions: usize, held: usize) -> usize {
-        let page = match self.options.kv_growth {
-            0 if self.options.kv_memory.is_none() => return self.capacity(),
-            0 => RunOptions::default().kv_growth,
-            page => page,
+        let most = RunOptions::default().kv_growth;
+        let page = match (self.options.kv_growth, self.options.kv_memory) {
+            (0, None) => return self.capacity(),
+            (page, None) => page,
+            // Whole pages must not exceed the limit by much.
+            (0, Some(_)) => most,
+            (page, Some(_)) => page.min(most),
         };
         positions
             .max(held + held / 2)
@@ -55,6 +58,18 @@ impl Model {
         into: &mut Buffers,
     ) -> Result<()> {
         self.state_buffers_unless(index, positions, into, |_, _| false)
+    }
+
+    /// Creates the buffers of all states.
+    ///
+    /// # Errors
+    /// As [`Self::state_buffers`].
+    pub(in crate::exec) fn all_state_buffers(&self, positions: usize) -> Result<Buffers> {
+        let mut made = Buffers::new();
+        for index in 0..self.states().len() {
+            self.state_buffers(index, positions, &mut made)?;
+        }
+        Ok(made)
     }
 
     /// Creates the buffers of a state, except those that `has` says are there already, by slot and

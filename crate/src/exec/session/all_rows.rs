@@ -51,10 +51,10 @@ impl Session {
             let staged = self.stage_chunk(ids, chunk)?;
             let pos = self.tokens.len();
             self.set_state(pos, part.len(), 0)?;
+            self.mark_written(pos + part.len());
             self.submit_step(&step, (pos, part.len()), Some(&staged.ids))
                 .await?;
             self.tokens.extend_from_slice(part);
-            self.written_until = self.written_until.max(self.tokens.len());
             let bytes = self
                 .model
                 .gpu

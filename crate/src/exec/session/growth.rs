@@ -25,7 +25,9 @@ impl Session {
             && self.written_until == 0
             && let Some(held) = self.growth_target(positions)
         {
-            return self.replace_states(held);
+            let made = self.model.all_state_buffers(held)?;
+            self.model.gpu.check().await?;
+            return self.replace_states(made, held);
         }
         if positions <= self.kv_capacity {
             return Ok(());
@@ -100,7 +102,10 @@ impl Session {
             return Ok(());
         }
         match self.growth_target(positions) {
-            Some(held) => self.replace_states(held),
+            Some(held) => {
+                let made = self.model.all_state_buffers(held)?;
+                self.replace_states(made, held)
+            }
             None => Err(self.offload_error("copying a sequence")),
         }
     }

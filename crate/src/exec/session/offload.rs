@@ -91,13 +91,8 @@ impl Session {
         Ok(())
     }
 
-    /// Replaces the states by new ones on the device, with room for `held` positions.
-    pub(super) fn replace_states(&mut self, held: usize) -> Result<()> {
-        let model = self.model.clone();
-        let mut made = Buffers::new();
-        for index in 0..model.states().len() {
-            model.state_buffers(index, held, &mut made)?;
-        }
+    /// Replaces the states by new buffers on the device, with room for `held` positions.
+    pub(super) fn replace_states(&mut self, made: Buffers, held: usize) -> Result<()> {
         self.rebind(made)?;
         self.offload = None;
         self.count_host_bytes(0);
@@ -113,7 +108,7 @@ impl Session {
         });
     }
 
-    /// The error of what needs all states on the device.
+    /// Returns the error of an operation that needs all states on the device.
     pub(super) fn offload_error(&self, what: &str) -> Error {
         Error::UnsupportedOption {
             architecture: self.model.graph().name.clone(),
@@ -122,7 +117,7 @@ impl Session {
         }
     }
 
-    /// As [`Self::reserve`], for steps that the host cannot divide.
+    /// Reserves positions; fails if KV caches are in main memory.
     pub(super) async fn reserve_on_device(&mut self, positions: usize) -> Result<()> {
         self.reserve(positions).await?;
         match self.offload {

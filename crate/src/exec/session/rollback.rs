@@ -112,7 +112,8 @@ impl Session {
     /// Copies tokens, states and last logits of another sequence of the model.
     ///
     /// # Errors
-    /// Device errors; `UnsupportedOption` while KV caches of either are in main memory.
+    /// Device errors; `UnsupportedOption` while the other's KV caches are in main memory, or when its
+    /// states exceed their memory limit.
     pub fn copy_from(&mut self, other: &Self) -> Result<()> {
         if other.offload.is_some() {
             return Err(self.offload_error("copying a sequence"));

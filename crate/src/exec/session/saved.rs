@@ -142,6 +142,10 @@ impl Session {
         }
         self.reserve(trailer.written_until).await?;
         if let Some(offload) = &mut self.offload {
+            // Of the sequence before, or of bytes that could not be read to their end.
+            offload.get_mut().truncate(0);
+        }
+        if let Some(offload) = &mut self.offload {
             offload.get_mut().truncate(0);
         }
         let mut checksum = EMPTY_CHECKSUM;

@@ -21,6 +21,7 @@ impl Session {
         let model = self.model();
         if let Some(offload) = &self.offload {
             let mut offload = offload.lock().await;
+            let _parts = model.parts.lock().await;
             let done = offload.run_step(&model.gpu, step, pos, rows).await;
             self.count_host_bytes(offload.host_bytes());
             return done;
@@ -37,6 +38,7 @@ impl Session {
             // The lock keeps other sessions out until the step is complete.
             return pages.lock().await.run_step(&around, step, rows, ids).await;
         }
+        model.finish_parts().await;
         if rows == 1 {
             return self.model.gpu.submit(&[step.recorded()]);
         }

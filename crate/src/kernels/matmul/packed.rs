@@ -1,8 +1,9 @@
-//! Prefill matmul on packed 8-bit dot products (shaders/matmul/gemm_packed.wgsl): x is quantized to
+//! Matmuls of prompts and batches on packed 8-bit dot products (shaders/matmul/gemm_packed.wgsl,
+//! gemv_packed.wgsl): x is quantized to
 //! 8 bits in groups of 32, as llama.cpp does for quantized weights, or of 64 where weights share
 //! their scale as well and the matrix is large.
 
-use super::{GemmTiling, Matmul, View, weight_flags};
+use super::{GemmTiling, Matmul, weight_flags};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::format::layout::WeightLayout;
@@ -12,6 +13,13 @@ use crate::kernels::{GridSpec, Launch};
 /// Weights of a matrix from which on 64 inputs share a scale: faster, less precise, and small models
 /// suffer more.
 const WIDE_MIN_WEIGHTS: u64 = 2_000_000;
+
+/// Maximum rows of a batch for [`Matmul::gemv_packed`].
+const MAX_BATCH_ROWS: usize = 8;
+/// Minimum weights of a matrix for three or four rows: quantizing them takes a launch.
+const FEW_ROWS_MIN_WEIGHTS: u64 = 50_000_000;
+/// Minimum outputs and columns for five to eight rows: fewer leave the device idle.
+const MANY_ROWS_MIN_SIDE: u32 = 1536;
 
 /// Bytes of 64 quantized elements: 64 bytes, then scale and sum of up to two groups.
 const UNIT_BYTES: u64 = 80;
@@ -70,31 +78,31 @@ impl QuantizedRows {
         rows as u64 * u64::from(self.units) * UNIT_BYTES
     }
 
-    /// Returns the launch that quantizes rows of x, `[rows, k]` f32, to `out`.
-    pub fn launch<B: Clone>(
-        &self,
-        label: &str,
-        x: &View<B>,
-        k: u32,
-        state: B,
-        out: B,
-    ) -> Launch<B> {
+    /// Returns the launch that quantizes the input of a matmul, `[rows, k]` f32, or its norm, to
+    /// `out`.
+    pub fn launch<B: Clone>(&self, matmul: &Matmul<B>, state: B, out: B) -> Launch<B> {
+        let Matmul { label, x, norm, .. } = matmul;
         let variant = Variant::new(Kernel::QuantizeRows)
             .set("X_GROUP", self.group)
+            .flag_if("NORM", norm.is_some())
             .flag_if("NIBBLES", self.nibbles);
         let grid = GridSpec::PerRow {
             x: (self.units * 64 / self.group).div_ceil(64),
             y: 1,
             per: 1,
         };
-        Launch::new(format!("{label} input"), variant, grid)
+        let launch = Launch::new(format!("{label} input"), variant, grid)
             .bind("x", x.buffer.clone())
             .bind("out", out)
             .bind("state", state)
-            .set("k", k)
+            .set("k", matmul.weight.cols)
             .set("units", self.units)
             .set("x_offset", x.offset)
-            .set("x_stride", x.stride)
+            .set("x_stride", x.stride);
+        match norm {
+            Some(_) => launch.norm(norm.as_ref()),
+            None => launch,
+        }
     }
 }
 
@@ -121,6 +129,54 @@ impl<B: Clone> Matmul<B> {
         }
         Some(form)
     }
+
+    /// Returns how [`Self::gemv_packed`] reads x, if matmuls of a batch of `rows` rows run on it.
+    pub fn quantized_batch(&self, caps: &Caps, rows: usize) -> Option<QuantizedRows> {
+        let outputs = self.n * self.rows_per_output();
+        let weights = u64::from(outputs) * u64::from(self.weight.cols);
+        let pays = match rows {
+            3..=4 => weights >= FEW_ROWS_MIN_WEIGHTS,
+            5..=MAX_BATCH_ROWS => outputs.min(self.weight.cols) >= MANY_ROWS_MIN_SIDE,
+            _ => return None,
+        };
+        let forces = |kernel| caps.force.is_some_and(|force| force.kernel == kernel);
+        let is_chosen = pays && caps.uses_packed_dot(self.weight.layout);
+        // Eight threads share a row of W.
+        let has_lanes = caps.subgroups && caps.subgroup_size.0 >= 8;
+        let fits = self.batch && !self.quantize && self.experts.is_none() && has_lanes;
+        let others = [Kernel::Gemv, Kernel::GemvBlocks].into_iter().any(forces);
+        (fits && !others && (is_chosen || forces(Kernel::GemvPacked)))
+            .then(|| self.packed_form())?
+            .map(|form| form.with_group(32))
+    }
+
+    /// Returns the launch for a batch of at most `rows` rows, up to eight, whose input `quantized`
+    /// holds as [`QuantizedRows::launch`] writes it.
+    pub fn gemv_packed(&self, caps: &Caps, rows: usize, state: B, quantized: B) -> Launch<B> {
+        let cols = if rows > 4 { 8 } else { 4 };
+        let variant = weight_flags(self.variant(Kernel::GemvPacked), self.weight.layout)
+            .flag("SUBGROUPS")
+            .set("DOT", 1)
+            .set("COLS", cols)
+            .set(
+                "PARTS",
+                caps.constant_or_forced(Kernel::GemvPacked, "PARTS", 8),
+            );
+        let grid = GridSpec::PerRow {
+            x: self.tiles(Self::PACKED_ROWS),
+            y: 1,
+            per: cols,
+        };
+        let k_blocks = self.weight.k_blocks();
+        self.bind_weights(self.bind_epilogue(Launch::new(self.label.clone(), variant, grid)))
+            .bind("x", quantized)
+            .bind("state", state)
+            .set("k_blocks", k_blocks)
+            .set("units", k_blocks.div_ceil(2))
+    }
+
+    /// Weight rows of a workgroup of [`Self::gemv_packed`].
+    const PACKED_ROWS: u32 = 16;
 
     /// Returns how the packed GEMM reads x, if it reads the layout of the weight.
     fn packed_form(&self) -> Option<QuantizedRows> {

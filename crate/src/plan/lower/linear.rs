@@ -85,6 +85,11 @@ impl Lower for Linear {
                 );
                 lowering.reserve_partials(bytes.max(16));
                 lowering.launches.extend(launches);
+            } else if let Some(form) = matmul.quantized_batch(options.caps, rows) {
+                let (quantized, _) = lowering.quantize_once(&matmul, node, form, rows, state);
+                matmul.norm = None;
+                let launch = matmul.gemv_packed(options.caps, rows, state, quantized);
+                lowering.launches.push(launch);
             } else {
                 lowering
                     .launches
@@ -106,19 +111,27 @@ impl Lowering<'_> {
         state: Slot,
     ) -> Option<(Slot, QuantizedRows)> {
         let form = matmul.quantized_rows(self.options.caps, rows, self.options.quantize_inputs)?;
-        let held = (node.node.inputs[0], form);
-        if self.quantized != Some(held) {
-            self.launches.push(form.launch(
-                &matmul.label,
-                &matmul.x,
-                matmul.weight.cols,
-                state,
-                Slot::QuantizedRows,
-            ));
-            self.quantized = Some(held);
+        Some(self.quantize_once(matmul, node, form, rows, state))
+    }
+
+    /// Appends the launch that quantizes the input in this form, unless the buffer holds it.
+    fn quantize_once(
+        &mut self,
+        matmul: &Matmul<Slot>,
+        node: &NodeViews<'_>,
+        form: QuantizedRows,
+        rows: usize,
+        state: Slot,
+    ) -> (Slot, QuantizedRows) {
+        // Matmuls of one normed value have their own norms, so the next one may need another.
+        let held = matmul.norm.is_none().then_some((node.node.inputs[0], form));
+        if held.is_none() || self.quantized != held {
+            let launch = form.launch(matmul, state, Slot::QuantizedRows);
+            self.launches.push(launch);
+            self.quantized = held;
             self.quantized_rows = self.quantized_rows.max(form.bytes(rows));
         }
-        Some((Slot::QuantizedRows, form))
+        (Slot::QuantizedRows, form)
     }
 }
 

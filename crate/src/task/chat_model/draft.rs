@@ -128,6 +128,8 @@ impl ChatModel {
         let target = self.session.model().clone();
         let options = RunOptions {
             max_context: Some(target.capacity()),
+            // Its steps are not divided; the model's own limit ends drafts.
+            kv_memory: None,
             // What the model leaves.
             memory: options.memory.map(|bytes| {
                 let used = target.bytes();

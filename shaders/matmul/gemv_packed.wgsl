@@ -1,0 +1,155 @@
+// GEMV y = x Wᵀ for up to COLS rows of x on packed dot products of four bytes, for batches. x is quantized to 8 bits
+// (quantize_rows.wgsl), weights have up to 8 bits. Eight threads read eight blocks of 32 of a row of W next to each other,
+// each of four rows; a thread keeps the sums of its blocks with all rows of x until the end of K, while the next blocks
+// load. PARTS such groups share K. Integers are summed over a block, then scaled and added in f32. With GATED, eight rows
+// of W are of the gate, then the matching eight of up.
+struct Params {
+    k_blocks: u32,
+    groups: u32,
+    n: u32,
+    row0: u32,
+    // Units of 64 per row of x.
+    units: u32,
+    out_offset: u32,
+    out_stride: u32,
+    res_offset: u32,
+    res_stride: u32,
+    res_times: u32,
+    up_row: u32,
+    scale: f32,
+    softcap: f32,
+}
+#import common/state
+@group(0) @binding(0) var<uniform> params: Params;
+// Five per unit of 64: four of bytes, then (scale, sum) of each block.
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
+#import weights/block
+#import matmul/epilogue
+@group(0) @binding(8) var<storage, read> state: State;
+
+// Threads along K, rows of W of a thread, and of its 32 threads.
+const ALONG: u32 = 8u;
+const EACH: u32 = 4u;
+const ROWS: u32 = 16u;
+const WG: u32 = 32u * PARTS;
+// [part][row of W][row of x]
+var<workgroup> sums: array<f32, COLS * ROWS * PARTS>;
+
+fn weight_row(tile: u32, row: u32) -> u32 {
+#ifdef GATED
+    return params.row0 + min(tile * 8u + row % 8u, params.n - 1u) + row / 8u * params.up_row;
+#else
+    return params.row0 + min(tile * ROWS + row, params.n - 1u);
+#endif
+}
+
+// Adds the values of a pair of threads: of two rows of x each keeps one.
+fn fold(a: vec4<f32>, b: vec4<f32>, place: u32, apart: u32) -> vec4<f32> {
+    var kept = a;
+    var sent = b;
+    if ((place & apart) != 0u) {
+        kept = b;
+        sent = a;
+    }
+    return kept + subgroupShuffleXor(sent, apart);
+}
+
+// Sum of a dot product over the parts of K.
+fn whole(c: u32, row: u32) -> f32 {
+    var sum = 0.0;
+#for p in 0..PARTS
+    sum += sums[($pu * ROWS + row) * COLS + c];
+#endfor
+    return sum;
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+    let part = lid / 32u;
+    let row0 = lid % 32u / ALONG * EACH;
+    let place = lid % ALONG;
+    let col0 = wid.z * COLS;
+    let last = params.k_blocks - 1u;
+#for j in 0..4
+    let w_row$j = weight_row(wid.x, row0 + $ju);
+    var codes$j = w_codes(w_row$j, min(part * ALONG + place, last));
+    var bits$j = w_bits(w_row$j, min(part * ALONG + place, last) * 32u);
+#endfor
+#for c in 0..COLS
+    // Of four rows of W.
+    var acc$c: vec4<f32>;
+    let x$c = min(col0 + $cu, state.rows - 1u) * params.units * 5u;
+#endfor
+    for (var base = part * ALONG; base < params.k_blocks; base += PARTS * ALONG) {
+        let block = min(base + place, last);
+        let unit = block / 2u * 5u;
+        let half = block % 2u;
+#for j in 0..4
+        let line$j = w_line(bits$j, block);
+#for i in 0..4
+        let w$j_$i = w_bytes(codes$j.o$i);
+#endfor
+#endfor
+        var scales = vec4<f32>(line0.x, line1.x, line2.x, line3.x);
+        var biases = vec4<f32>(line0.y, line1.y, line2.y, line3.y);
+        if (base + place > last) {
+            scales = vec4<f32>();
+            biases = vec4<f32>();
+        }
+        let next = min(base + PARTS * ALONG + place, last);
+#for j in 0..4
+        codes$j = w_codes(w_row$j, next);
+        bits$j = w_bits(w_row$j, next * 32u);
+#endfor
+#for c in 0..COLS
+        {
+            let low = x[x$c + unit + half * 2u];
+            let high = x[x$c + unit + half * 2u + 1u];
+            let lines = bitcast<vec4<f32>>(x[x$c + unit + 4u]);
+            var line = lines.xy;
+            if (half == 1u) { line = lines.zw; }
+#for j in 0..4
+            let dot$j = dot4I8Packed(w$j_0.x, low.x) + dot4I8Packed(w$j_0.y, low.y)
+                + dot4I8Packed(w$j_1.x, low.z) + dot4I8Packed(w$j_1.y, low.w)
+                + dot4I8Packed(w$j_2.x, high.x) + dot4I8Packed(w$j_2.y, high.y)
+                + dot4I8Packed(w$j_3.x, high.z) + dot4I8Packed(w$j_3.y, high.w);
+#endfor
+            let dots = vec4<f32>(vec4<i32>(dot0, dot1, dot2, dot3));
+            acc$c = fma(dots, scales * line.x, fma(biases, vec4<f32>(line.y), acc$c));
+        }
+#endfor
+    }
+    // The thread at place c of eight gets the sums of row c of x.
+    let pair0 = fold(acc0, acc1, place, 1u);
+    let pair1 = fold(acc2, acc3, place, 1u);
+    var all = fold(pair0, pair1, place, 2u);
+#if COLS == 8
+    let pair2 = fold(acc4, acc5, place, 1u);
+    let pair3 = fold(acc6, acc7, place, 1u);
+    all = fold(all, fold(pair2, pair3, place, 2u), place, 4u);
+#else
+    all += subgroupShuffleXor(all, 4u);
+#endif
+    if (place < COLS) {
+#for j in 0..4
+        sums[(part * ROWS + row0 + $ju) * COLS + place] = all[$j];
+#endfor
+    }
+    workgroupBarrier();
+    for (var i = lid; i < COLS * ROWS; i += WG) {
+        let c = i / ROWS;
+        let row = i % ROWS;
+        let col = col0 + c;
+#ifdef GATED
+        let n = wid.x * 8u + row;
+        if (row < 8u && n < params.n && col < state.rows) {
+            finish(col, n, whole(c, row), whole(c, row + 8u), params.scale);
+        }
+#else
+        let n = wid.x * ROWS + row;
+        if (n < params.n && col < state.rows) {
+            finish(col, n, whole(c, row), 0.0, params.scale);
+        }
+#endif
+    }
+}
