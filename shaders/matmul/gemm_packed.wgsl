@@ -4,30 +4,10 @@
 // the X_GROUP elements (32 or 64) that share a scale of x and one of W, then scaled and added in f32. The next tiles are
 // loaded while one is computed. With too few tiles to fill a device, the workgroups of one tile (along z) split K, and
 // splitk_reduce adds their partial sums.
-struct Params {
-    k_blocks: u32,
-    groups: u32,
-    n: u32,
-    row0: u32,
-    // Units of 64 per row of x.
-    units: u32,
-    out_offset: u32,
-    out_stride: u32,
-    res_offset: u32,
-    res_stride: u32,
-    res_times: u32,
-    up_row: u32,
-    scale: f32,
-    softcap: f32,
-}
-#import common/state
-@group(0) @binding(0) var<uniform> params: Params;
-// Five per unit: four of bytes, then (scale, sum) of each group.
-@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
+#import matmul/packed_input
 #import weights/block
 #import matmul/epilogue
 @group(0) @binding(7) var<storage, read_write> parts: array<vec4<f32>>;
-@group(0) @binding(8) var<storage, read> state: State;
 
 const BN: u32 = 64u;
 const THREADS: u32 = BM * 2u;

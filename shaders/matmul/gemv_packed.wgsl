@@ -3,29 +3,9 @@
 // each of four rows; a thread keeps the sums of its blocks with all rows of x until the end of K, while the next blocks
 // load. PARTS such groups share K. Integers are summed over a block, then scaled and added in f32. With GATED, eight rows
 // of W are of the gate, then the matching eight of up.
-struct Params {
-    k_blocks: u32,
-    groups: u32,
-    n: u32,
-    row0: u32,
-    // Units of 64 per row of x.
-    units: u32,
-    out_offset: u32,
-    out_stride: u32,
-    res_offset: u32,
-    res_stride: u32,
-    res_times: u32,
-    up_row: u32,
-    scale: f32,
-    softcap: f32,
-}
-#import common/state
-@group(0) @binding(0) var<uniform> params: Params;
-// Five per unit of 64: four of bytes, then (scale, sum) of each block.
-@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
+#import matmul/packed_input
 #import weights/block
 #import matmul/epilogue
-@group(0) @binding(8) var<storage, read> state: State;
 
 // Threads along K, rows of W of a thread, and of its 32 threads.
 const ALONG: u32 = 8u;

@@ -43,6 +43,24 @@ struct Case {
     tiles: Option<(u32, u32, u32)>,
 }
 
+/// The layouts that products of quantized rows read.
+fn packed_layouts() -> Vec<WeightLayout> {
+    let reads = |layout: &WeightLayout| {
+        matches!(
+            layout,
+            WeightLayout::Affine {
+                bits: 4 | 8,
+                group: 32..,
+                ..
+            } | WeightLayout::Q4K
+                | WeightLayout::Mxfp4
+        )
+    };
+    let found: Vec<_> = layouts().into_iter().filter(reads).collect();
+    assert!(found.len() > 5, "{}", found.len());
+    found
+}
+
 /// Runs one matmul and its CPU reference; returns the normalized mean square error. GEMVs run with
 /// the tilings of this device and with those of a GPU, which may differ, GEMMs with and without
 /// subgroups; the error is the larger.

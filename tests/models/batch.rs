@@ -175,23 +175,28 @@ fn long_sequences_take_pages_as_they_grow() {
     }
 }
 
+/// Asserts that sequences with parts of a prompt get the tokens that each gets alone.
+fn many_equal_alone(alone: &mut Session, ids: &[u32], count: usize) {
+    let mut batch = block_on(DecodeBatch::new(alone.model(), count)).expect("a batch");
+    let mut expected = Vec::new();
+    for index in 0..count {
+        let prompt = &ids[index % (ids.len() - 2)..];
+        let id = join(&mut batch, &prefilled(alone, prompt), 12);
+        expected.push((id, greedy(alone, prompt, 12)));
+    }
+    let mut tokens = BTreeMap::new();
+    run(&mut batch, &mut tokens, |_| false);
+    for (id, expected) in expected {
+        assert_eq!(tokens[&id], expected, "{count} sequences");
+    }
+}
+
 /// Matmuls of many rows are tiled; those of few are not.
 #[test]
 fn seventeen_sequences_equal_each_alone() {
     let (mut alone, golden) = start("qwen3", &exact(), with_kv(Kv::F32));
     let ids = golden.ids("input_ids");
-    let mut batch = block_on(DecodeBatch::new(alone.model(), 17)).expect("a batch");
-    let mut expected = Vec::new();
-    for index in 0..17 {
-        let prompt = &ids[index % (ids.len() - 2)..];
-        let id = join(&mut batch, &prefilled(&alone, prompt), 12);
-        expected.push((id, greedy(&mut alone, prompt, 12)));
-    }
-    let mut tokens = BTreeMap::new();
-    run(&mut batch, &mut tokens, |_| false);
-    for (id, expected) in expected {
-        assert_eq!(tokens[&id], expected);
-    }
+    many_equal_alone(&mut alone, &ids, 17);
 }
 
 /// Batches of quantized weights quantize their input, with its norm, before the matmul.
@@ -215,18 +220,7 @@ fn quantized_inputs_choose_the_same_tokens() {
         };
         let (mut alone, golden) = start("smollm3", &device, options);
         let ids = golden.ids("input_ids");
-        let mut batch = block_on(DecodeBatch::new(alone.model(), rows)).expect("a batch");
-        let mut expected = Vec::new();
-        for index in 0..rows {
-            let prompt = &ids[index % (ids.len() - 2)..];
-            let id = join(&mut batch, &prefilled(&alone, prompt), 12);
-            expected.push((id, greedy(&mut alone, prompt, 12)));
-        }
-        let mut tokens = BTreeMap::new();
-        run(&mut batch, &mut tokens, |_| false);
-        for (id, expected) in expected {
-            assert_eq!(tokens[&id], expected, "{rows}");
-        }
+        many_equal_alone(&mut alone, &ids, rows);
     }
 }
 

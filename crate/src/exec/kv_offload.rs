@@ -3,15 +3,34 @@
 //! that all such layers share, and afterwards its new positions are copied to a buffer of their own.
 //! Kernels and results are the same as with the whole cache on the device.
 
-use super::step::{Buffers, Step};
+use super::step::{Buffers, Step, grids_in};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu, HostBytes, Readback};
 use crate::ir::StateId;
+use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{KvOffloadPlan, Slot, StatePlan};
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 
 /// Bytes that are read from the device at a time.
 const PART_BYTES: u64 = 4 << 20;
+
+/// Plans which KV caches are in main memory, for steps of at most `chunk` rows.
+///
+/// # Errors
+/// `OutOfMemory` when the states take more than `limit` bytes of the device in any case.
+pub(super) fn plan_kv_offload(
+    states: &[StatePlan],
+    chunk: usize,
+    limit: u64,
+) -> Result<KvOffloadPlan> {
+    let recent = chunk.max(DRAFT_ROWS as usize);
+    KvOffloadPlan::new(states, recent, limit).map_err(|needed| Error::OutOfMemory {
+        what: "the KV cache".into(),
+        needed,
+        limit,
+        hint: "Load the model with a larger 'maxKvMemory' or a smaller 'maxContext'.".into(),
+    })
+}
 
 /// Consecutive bytes of a plane in main memory.
 struct HostPage {
@@ -230,8 +249,7 @@ impl KvOffload {
         for (index, (first, id)) in turns.iter().enumerate() {
             let first = if index == 0 { 0 } else { *first };
             let end = turns.get(index + 1).map_or(grids.len(), |next| next.0);
-            let mut some = vec![[0; 3]; grids.len()];
-            some[first..end].copy_from_slice(&grids[first..end]);
+            let part = grids_in(&grids, first..end);
             let planes = &self.caches[id];
             // A layer that reads the cache of an earlier one also reads the step's own rows.
             let is_repeated = turns[..index].iter().any(|(_, earlier)| earlier == id);
@@ -254,7 +272,7 @@ impl KvOffload {
                     size,
                 });
             }
-            work.push(step.with_grids(&some));
+            work.push(step.with_grids(&part));
             for (plane, shared) in pairs() {
                 let (recent, whole, size) = copy(plane, pos, rows);
                 work.push(Command::Copy {

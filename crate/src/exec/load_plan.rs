@@ -3,6 +3,7 @@
 //! `LoadPlan`.
 
 use super::decoder_steps::DecoderSteps;
+use super::kv_offload::plan_kv_offload;
 use super::offload::choose_offload;
 use super::options::{Precision, RunOptions};
 use super::planned_graph::{FusedGraph, PlannedGraph, fuse_graph};
@@ -11,8 +12,7 @@ use crate::device::Caps;
 use crate::format::Weights;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
-use crate::kernels::sample::DRAFT_ROWS;
-use crate::plan::{KvOffloadPlan, StatePlan, WeightPlan, plan_states};
+use crate::plan::{StatePlan, WeightPlan, plan_states};
 use crate::{Error, Result};
 
 /// Default context length in tokens, unless the caller or the model sets a smaller one.
@@ -199,19 +199,9 @@ fn fit_chunk(
     let mut chunk = most;
     loop {
         let rows = chunk.min(capacity);
-        let recent = rows.max(DRAFT_ROWS as usize);
-        match KvOffloadPlan::new(&states(rows), recent, limit) {
-            Ok(_) => return Ok(chunk),
+        match plan_kv_offload(&states(rows), rows, limit) {
             Err(_) if chunk / 2 >= least => chunk /= 2,
-            Err(needed) => {
-                return Err(Error::OutOfMemory {
-                    what: "the KV cache".into(),
-                    needed,
-                    limit,
-                    hint: "Load the model with a larger 'maxKvMemory' or a smaller 'maxContext'."
-                        .into(),
-                });
-            }
+            planned => return planned.map(|_| chunk),
         }
     }
 }

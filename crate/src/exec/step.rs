@@ -11,6 +11,7 @@ use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Buffers by slot.
@@ -286,6 +287,13 @@ fn step_breaks(
             })
         })
         .collect()
+}
+
+/// The grids of the dispatches in a range, and none for the others.
+pub fn grids_in(grids: &[Grid], range: Range<usize>) -> Vec<Grid> {
+    let mut some = vec![[0; 3]; grids.len()];
+    some[range.clone()].copy_from_slice(&grids[range]);
+    some
 }
 
 /// A plan that can be submitted.

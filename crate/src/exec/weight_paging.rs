@@ -5,7 +5,7 @@
 use super::graph_runner::{GraphRunner, WeightFiles};
 use super::load::{WeightLoadRequest, load_rows};
 use super::lru::LruSlots;
-use super::step::{Buffers, Pipelines, Step, StepBreak};
+use super::step::{Buffers, Pipelines, Step, StepBreak, grids_in};
 use crate::format::{Checkpoint, WeightLayout, WeightSource, Weights};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu, Grid};
 use crate::hub::Source;
@@ -571,7 +571,5 @@ fn clear_scales(
 
 /// Submits some dispatches of a step.
 fn submit_range(gpu: &Gpu, step: &Step, grids: &[Grid], range: Range<usize>) -> Result<()> {
-    let mut some = vec![[0; 3]; grids.len()];
-    some[range.clone()].copy_from_slice(&grids[range]);
-    gpu.submit(&[step.with_grids(&some)])
+    gpu.submit(&[step.with_grids(&grids_in(grids, range))])
 }

@@ -1,7 +1,6 @@
 //! GEMM on packed 8-bit dot products.
 
-use super::{Case, PLAIN, affine, check_as, layouts};
-use jerboa::format::layout::WeightLayout;
+use super::{Case, PLAIN, affine, check_as, packed_layouts};
 use jerboa::gpu::{Backend, Caps, VariantOverride};
 use jerboa::kernels::registry::Kernel;
 use jerboa_tests::gpu;
@@ -19,25 +18,12 @@ fn packed_gemm_matches_reference() {
         matrix: None,
         ..gpu().caps().clone()
     };
-    let reads = |layout: &WeightLayout| {
-        matches!(
-            layout,
-            WeightLayout::Affine {
-                bits: 4 | 8,
-                group: 32..,
-                ..
-            } | WeightLayout::Q4K
-                | WeightLayout::Mxfp4
-        )
-    };
-    let layouts: Vec<_> = layouts().into_iter().filter(reads).collect();
-    assert!(layouts.len() > 5, "{}", layouts.len());
     let case = Case {
         gemm: true,
         packed: true,
         ..PLAIN
     };
-    for layout in layouts {
+    for layout in packed_layouts() {
         for (bm, shape) in [(32, [1, 5, 33]), (64, [65, 70, 100]), (64, [70, 130, 1000])] {
             let error = check_as(gpu(), &forced(bm), layout, shape, &case);
             assert!(error < 1e-7, "{layout} {shape:?}: {error:e}");

@@ -1,7 +1,6 @@
 //! GEMV of batches on packed 8-bit dot products.
 
-use super::{Case, PLAIN, affine, check_as, layouts};
-use jerboa::format::layout::WeightLayout;
+use super::{Case, PLAIN, affine, check_as, packed_layouts};
 use jerboa::gpu::{Backend, Caps, VariantOverride};
 use jerboa::kernels::matmul::{Matmul, View, WeightPlanes};
 use jerboa::kernels::registry::Kernel;
@@ -23,24 +22,11 @@ fn forced(parts: u32) -> Caps {
 /// no multiple of its rows, odd numbers of blocks and K that ends within one.
 #[test]
 fn packed_gemv_matches_reference() {
-    let reads = |layout: &WeightLayout| {
-        matches!(
-            layout,
-            WeightLayout::Affine {
-                bits: 4 | 8,
-                group: 32..,
-                ..
-            } | WeightLayout::Q4K
-                | WeightLayout::Mxfp4
-        )
-    };
-    let layouts: Vec<_> = layouts().into_iter().filter(reads).collect();
-    assert!(layouts.len() > 5, "{}", layouts.len());
     let case = Case {
         packed: true,
         ..PLAIN
     };
-    for layout in layouts {
+    for layout in packed_layouts() {
         for (parts, shape) in [
             (8, [3, 5, 33]),
             (4, [4, 70, 100]),

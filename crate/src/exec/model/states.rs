@@ -12,13 +12,14 @@ impl Model {
     /// Returns the capacity for `positions`, given the current capacity `held`: whole pages, at
     /// least 1.5 times the current one.
     pub(in crate::exec) fn capacity_for(&self, positions: usize, held: usize) -> usize {
-        let most = RunOptions::default().kv_growth;
-        let page = match (self.options.kv_growth, self.options.kv_memory) {
-            (0, None) => return self.capacity(),
-            (page, None) => page,
+        let page = match self.options.kv_growth {
+            0 => self.capacity(),
+            page => page,
+        };
+        let page = match self.options.kv_memory {
             // Whole pages must not exceed the limit by much.
-            (0, Some(_)) => most,
-            (page, Some(_)) => page.min(most),
+            Some(_) => page.min(RunOptions::default().kv_growth),
+            None => page,
         };
         positions
             .max(held + held / 2)

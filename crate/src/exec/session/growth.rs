@@ -5,7 +5,7 @@ use super::Session;
 use crate::Result;
 use crate::exec::program_key::ProgramKey;
 use crate::exec::step::{Buffers, Step};
-use crate::gpu::{Backend, Command};
+use crate::gpu::{Backend, Buffer, Command};
 use crate::ir::StateId;
 use crate::plan::{Slot, StatePlan};
 
@@ -69,18 +69,10 @@ impl Session {
                 bytes += model.gpu.resource_counts().bytes - before;
             }
             model.gpu.check().await?;
-            let copies: Vec<Command<'_>> = made
-                .iter()
-                .filter(|_| !is_empty)
-                .filter_map(|(slot, to)| {
-                    let from = self.own.get(slot)?;
-                    Some(Command::Copy {
-                        from: (from, 0),
-                        to: (to, 0),
-                        size: from.size().min(to.size()),
-                    })
-                })
-                .collect();
+            let copies = match is_empty {
+                true => Vec::new(),
+                false => self.copies_to(&made),
+            };
             model.gpu.submit(&copies)?;
             let before = self.rebind(made)?;
             // Also catches allocations made while rebuilding the steps.
@@ -108,6 +100,19 @@ impl Session {
             }
             None => Err(self.offload_error("copying a sequence")),
         }
+    }
+
+    /// The commands that copy states to larger buffers.
+    pub(super) fn copies_to<'a>(&'a self, made: &'a Buffers) -> Vec<Command<'a>> {
+        let copy = |(slot, to): (&Slot, &'a Buffer)| {
+            let from = self.own.get(slot)?;
+            Some(Command::Copy {
+                from: (from, 0),
+                to: (to, 0),
+                size: from.size().min(to.size()),
+            })
+        };
+        made.iter().filter_map(copy).collect()
     }
 
     pub(super) fn set_kv_capacity(&mut self, positions: usize) {

@@ -1,11 +1,10 @@
 //! When a sequence's KV caches go to main memory, and back once it is empty.
 
 use super::Session;
-use crate::exec::kv_offload::KvOffload;
+use crate::exec::kv_offload::{KvOffload, plan_kv_offload};
 use crate::exec::step::Buffers;
-use crate::gpu::{Backend, Command};
-use crate::kernels::sample::DRAFT_ROWS;
-use crate::plan::{KvOffloadPlan, Slot};
+use crate::gpu::Backend;
+use crate::plan::Slot;
 use crate::{Error, Result};
 use futures_util::lock::Mutex;
 
@@ -45,46 +44,22 @@ impl Session {
     pub(super) async fn enter_offload(&mut self) -> Result<()> {
         let model = self.model.clone();
         let limit = model.options.kv_memory.unwrap_or(u64::MAX);
-        let recent = model.chunk().max(DRAFT_ROWS as usize);
-        let plan = KvOffloadPlan::new(model.states(), recent, limit).map_err(|needed| {
-            Error::OutOfMemory {
-                what: "the KV cache".into(),
-                needed,
-                limit,
-                hint: "Load the model with a larger 'maxKvMemory' or a smaller 'maxContext'."
-                    .into(),
-            }
-        })?;
+        let plan = plan_kv_offload(model.states(), model.chunk(), limit)?;
         let mut offload = KvOffload::new(&model.gpu, model.states(), &plan)?;
-        let mut made = offload.buffers();
-        let mut copies = Vec::new();
+        let mut whole = Buffers::new();
         for index in 0..model.states().len() {
-            let mut whole = Buffers::new();
             model.state_buffers_unless(index, model.capacity(), &mut whole, |slot, bytes| {
                 let own = self.own.get(&slot);
                 offload.has(slot) || own.is_some_and(|own| own.size() >= bytes)
             })?;
-            copies.extend(whole.keys().copied());
-            made.extend(whole);
         }
         model.gpu.check().await?;
-        let copies: Vec<Command<'_>> = copies
-            .iter()
-            .filter_map(|slot| {
-                let from = self.own.get(slot)?;
-                let size = from.size();
-                Some(Command::Copy {
-                    from: (from, 0),
-                    to: (&made[slot], 0),
-                    size,
-                })
-            })
-            .collect();
-        model.gpu.submit(&copies)?;
+        model.gpu.submit(&self.copies_to(&whole))?;
         offload
             .move_in(&model.gpu, &self.own, self.written_until)
             .await?;
-        self.rebind(made)?;
+        whole.extend(offload.buffers());
+        self.rebind(whole)?;
         self.count_host_bytes(offload.host_bytes());
         self.offload = Some(Mutex::new(offload));
         self.set_state_bytes(model.capacity(), plan.bytes);

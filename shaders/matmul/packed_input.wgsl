@@ -1,0 +1,22 @@
+// `Params`, input and state of the products whose x quantize_rows.wgsl has quantized.
+struct Params {
+    k_blocks: u32,
+    groups: u32,
+    n: u32,
+    row0: u32,
+    // Units of 64 per row of x.
+    units: u32,
+    out_offset: u32,
+    out_stride: u32,
+    res_offset: u32,
+    res_stride: u32,
+    res_times: u32,
+    up_row: u32,
+    scale: f32,
+    softcap: f32,
+}
+#import common/state
+@group(0) @binding(0) var<uniform> params: Params;
+// Five per unit: four of bytes, then (scale, sum) of each group.
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(8) var<storage, read> state: State;
