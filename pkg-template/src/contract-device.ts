@@ -61,6 +61,14 @@ export interface MemoryUse {
   kvInMainMemory: number;
 }
 
+/** GPU milliseconds of a step by kernel. */
+export interface KernelProfile {
+  rows: number;
+  position: number;
+  ms: number;
+  kernels: Record<string, { dispatches: number; ms: number }>;
+}
+
 /** How a model performs on this device. */
 export interface Measurement {
   dispatchesPerToken: number;
@@ -77,7 +85,9 @@ export interface Measurement {
   /** The same for speculative steps. */
   speculation: { steps: number; msPerStep: number; totalMsPerStep: number; objectsCreated: number } | null;
   /** GPU milliseconds by kernel, each dispatch timed separately; empty on devices without timestamps. */
-  profiles: { rows: number; position: number; ms: number; kernels: Record<string, { dispatches: number; ms: number }> }[];
+  profiles: KernelProfile[];
+  /** The same of decode steps of several sequences: `rows` is their number. */
+  batches: KernelProfile[];
   /** Bytes of all GPU buffers. */
   gpuBytes: number;
 }

@@ -2,7 +2,7 @@
 
 import type { EngineGenerateFields, EngineLoadFields } from "./schema.js";
 
-export type { CachedModel, CachedSource, DeviceCheck, DeviceReport, Measurement, MemoryUse } from "./contract-device.js";
+export type { CachedModel, CachedSource, DeviceCheck, DeviceReport, KernelProfile, Measurement, MemoryUse } from "./contract-device.js";
 export type { SegmentEvent, VadEvent, PartialEvent, SynthesisResult, Transcript } from "./contract-audio.js";
 export type { EngineEmbedOptions, EngineRerankOptions, EngineSpeakOptions, EngineTranscribeOptions, MeasureOptions, Overflow, Speculation } from "./schema.js";
 

@@ -53,6 +53,6 @@ export type { Speech, SpeechChunk, SpeechCreateParams } from "./speech.js";
 export type { TranscribeOptions, TranscriptionCreateParams, TranscriptionFormat, TranscriptionResult, Transcriptions, TranscriptionStreamEvent } from "./transcribe.js";
 export type { TextCompletion, TextCompletionChunk, TextCompletionCreateParams, TextCompletions, TextCompletionStream, TextLogprobs } from "./completions.js";
 export type {
-  AnswerPart, CachedModel, CachedSource, DeviceCheck, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, SegmentEvent, KernelVariant, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse, Paging,
+  AnswerPart, CachedModel, CachedSource, DeviceCheck, ChosenLogprob, DeviceReport, EngineInfo, GenerationEvent, GenerationResult, SegmentEvent, KernelProfile, KernelVariant, LoadProgress, LoadTimes, Measurement, MeasureOptions, MemoryUse, Paging,
   ModelInfo, Overflow, PartialEvent, EncodedImageInfo, Speculation, TokenLogprob, Transcript, Tuning,
 } from "./contract.js";

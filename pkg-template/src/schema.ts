@@ -634,6 +634,8 @@ export interface MeasureOptions {
   position?: number;
   /** Step sizes in tokens to profile; 1 is a decode step. Default: none. */
   profile?: number[];
+  /** Numbers of sequences whose batched decode step to profile, after `position` tokens each. Default: none. */
+  sequences?: number[];
   /** Measures the device's limits: read bandwidth and the cost of a dispatch. Default: `false`. */
   limits?: boolean;
   /** Number of decode steps for measuring the host overhead. Default: `0`. */
@@ -646,6 +648,7 @@ export interface MeasureOptions {
 export const MEASURE_SPEC = {
   position: valid.integer(0),
   profile: valid.integers(0),
+  sequences: valid.integers(1),
   limits: valid.boolean,
   steps: valid.integer(0),
   drafts: valid.integer(0),

@@ -40,11 +40,18 @@ function cells(row: Row): string[] {
 
 const HEAD = ["Prompt", "Decode tok/s", "Prefill tok/s", "Time to first token, ms", "Dispatches/token", "MB/token", "Share of limit", "Share of bandwidth", "Host ms/token"];
 
-/** GPU time by kernel. */
-function profile({ rows, position, ms, kernels }: Measurement["profiles"][number]): HTMLElement {
+type Profile = Measurement["profiles"][number];
+
+/** Tables of GPU time by kernel. */
+function profiles({ profiles, batches }: Measurement): HTMLElement[] {
+  const prompts = profiles.map((one) => profile(one, one.rows === 1 ? "A decode step" : `${one.rows} tokens of prefill`));
+  return [...prompts, ...batches.map((one) => profile(one, `A decode step of ${one.rows} sequences`))];
+}
+
+function profile({ position, ms, kernels }: Profile, step: string): HTMLElement {
   const sorted = Object.entries(kernels).sort(([, a], [, b]) => b.ms - a.ms);
   const lines = sorted.map(([name, k]) => [name, String(k.dispatches), k.ms.toFixed(3), `${((100 * k.ms) / ms).toFixed(0)} %`]);
-  const title = element("h3", `${rows === 1 ? "A decode step" : `${rows} tokens of prefill`} at ${position}: ${ms.toFixed(3)} ms on the GPU`);
+  const title = element("h3", `${step} at ${position}: ${ms.toFixed(3)} ms on the GPU`);
   return element("div", "", [title, table(["Kernel", "Dispatches", "ms", "Share"], lines)]);
 }
 
@@ -112,7 +119,7 @@ export function report(result: Result): HTMLElement {
     ...constrainedTable(result),
     ...embeddingTable(result),
     ...load(result),
-    ...result.rows.flatMap((row) => row.measured?.profiles ?? []).map(profile),
+    ...result.rows.flatMap((row) => (row.measured ? profiles(row.measured) : [])),
     element("p", "", [link]),
   ]);
 }

@@ -151,7 +151,7 @@ async function row(model: Model, prompt: number, settings: Settings, runs: Run[]
   const base: Row = { prompt, decode_tps, prefill_tps: range(mine.map((run) => run.prefill_tps)), ttft_ms: range(mine.map((run) => run.ttft_ms)), step_ms };
   if (limits.length === 0) return base;
   const position = Math.min(prompt + (settings.tokens >> 1), model.info.contextLength - 64);
-  const measured = await model.measure({ position, profile: prompt > 1 ? [1, Math.min(prompt, 512)] : [1], steps: 32 });
+  const measured = await model.measure({ position, profile: prompt > 1 ? [1, Math.min(prompt, 512)] : [1], sequences: settings.sequences, steps: 32 });
   const device = medianLimits(limits);
   const share_of_limit = range(mine.map((run, round) => (limitOf(measured, limits[round]!) * run.decode_tps) / 1e3));
   const share_of_bandwidth = measured.bytesPerToken / step_ms / 1e6 / device.readGbs;

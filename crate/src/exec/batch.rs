@@ -11,7 +11,7 @@ use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, ROW_RING_LEN};
 use super::model::Model;
 use super::program_key::{OverlayId, ProgramKey};
 use super::session::Session;
-use super::step::{Buffers, PlanBuffers, STATE_BYTES, Step};
+use super::step::{Buffers, PlanBuffers, STATE_BYTES, Step, StepTimes};
 use super::step::{check_logits, rope_buffers, state_words, unpad_rows};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Readback};
 use crate::ir::{Dim, StepSizes};
@@ -101,7 +101,7 @@ impl DecodeBatch {
         if let Some(reason) = model.batch_refusal() {
             return Err(refused(model, reason));
         }
-        let key = ProgramKey::decode_batch(sequences).with_overlay(overlay);
+        let key = ProgramKey::decode_batch(sequences, model.capacity()).with_overlay(overlay);
         model.prepare(key).await?;
         let plan = &model.program(key)?.plan;
         let binds = plan.launches.iter().flat_map(|launch| &launch.binds);
@@ -151,8 +151,10 @@ impl DecodeBatch {
     pub fn free_programs(self) {
         let rows = (0..).map(|bits| 1 << bits);
         for rows in rows.take_while(|rows| *rows <= MAX_SEQUENCES) {
-            let step = ProgramKey::decode_batch(rows).with_overlay(self.overlay);
-            self.model.runner.remove(step);
+            for positions in [0, self.model.capacity()] {
+                let step = ProgramKey::decode_batch(rows, positions).with_overlay(self.overlay);
+                self.model.runner.remove(step);
+            }
             self.model.runner.remove(ProgramKey::greedy_rows(rows));
         }
     }
@@ -347,9 +349,8 @@ impl DecodeBatch {
         let runs = |row: &Row| tokens.iter().any(|(id, _)| *id == row.id);
         self.write_rows(runs)?;
         self.is_dirty = true;
-        let forward = ProgramKey::decode_batch(self.rows.len()).with_overlay(self.overlay);
-        self.prepare_step(forward).await?;
-        let forward = self.step(forward)?.limit_keys(&self.model.gpu, longest);
+        let forward = self.prepare_program(longest).await?;
+        let forward = self.step(forward)?;
         self.model.gpu.submit(&[forward.recorded()])?;
         for row in self.rows.iter_mut().flatten() {
             row.has_logits = false;
@@ -358,6 +359,19 @@ impl DecodeBatch {
             }
         }
         Ok(())
+    }
+
+    /// Times each dispatch of a step of all sequences, which stay at their tokens. Recurrent states
+    /// advance, so the batch must not go on.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the pools cannot grow; device errors.
+    pub async fn profile(&mut self) -> Result<StepTimes> {
+        self.drain().await?;
+        self.write_rows(|row| !row.stopped)?;
+        let forward = self.prepare_forward(1).await?;
+        let rows = self.rows.len();
+        self.step(forward)?.profile(&self.model.gpu, rows).await
     }
 
     /// Waits for the steps in flight, and takes the tokens of a sequence that [`Self::next`] has not
@@ -462,10 +476,16 @@ impl DecodeBatch {
         for (slot, end) in &ends {
             self.reserve(*slot, *end)?;
         }
-        let forward = ProgramKey::decode_batch(self.rows.len()).with_overlay(self.overlay);
+        let longest = ends.iter().map(|(_, end)| *end).max().unwrap_or(0);
+        self.prepare_program(longest).await
+    }
+
+    /// Prepares the forward pass of sequences of at most `longest` positions.
+    async fn prepare_program(&mut self, longest: usize) -> Result<ProgramKey> {
+        let forward = ProgramKey::decode_batch(self.rows.len(), longest);
+        let forward = forward.with_overlay(self.overlay);
         self.prepare_step(forward).await?;
-        let end = ends.iter().map(|(_, end)| *end).max().unwrap_or(0);
-        self.step(forward)?.limit_keys(&self.model.gpu, end);
+        self.step(forward)?.limit_keys(&self.model.gpu, longest);
         Ok(forward)
     }
 

@@ -179,6 +179,7 @@ async fn summarize_prompt(
         let options = MeasureOptions {
             position,
             profile,
+            sequences: settings.sequences.clone(),
             steps: 32,
             ..MeasureOptions::default()
         };

@@ -1,8 +1,10 @@
 //! Measures a loaded model: GPU time by kernel, bytes read per step, host overhead.
 
 use super::{LONGER_CONTEXT, Session};
+use crate::exec::batch::{DecodeBatch, SequenceParams};
 use crate::exec::logits_pipeline::{LogitsPipeline, MAX_BATCH_STEPS};
 use crate::exec::roofline::{Roofline, measure_roofline};
+use crate::exec::step::StepTimes;
 use crate::gpu::{Backend, ResourceCounts};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::{Slot, bytes_per_token};
@@ -20,6 +22,8 @@ request_options! {
         position: usize = 0 => RequestOption::count(0.0).default("0").of(&[Api::Measure]);
         /// Step sizes in tokens to profile; 1 is a decode step.
         profile: Vec<usize> = Vec::new() => RequestOption::counts(0.0).default("none").of(&[Api::Measure]);
+        /// Numbers of sequences whose batched decode step to profile, after `position` tokens each.
+        sequences: Vec<usize> = Vec::new() => RequestOption::counts(1.0).default("none").of(&[Api::Measure]);
         /// Measures the device's limits: read bandwidth and the cost of a dispatch.
         limits: bool = false => RequestOption::boolean().default("false").of(&[Api::Measure]);
         /// Number of decode steps for measuring the host overhead.
@@ -47,6 +51,8 @@ pub struct Measurement {
     pub speculation: Option<HostOverhead>,
     /// GPU time by kernel; empty without timestamp queries.
     pub profiles: Vec<Profile>,
+    /// The same of batched decode steps.
+    pub batches: Vec<Profile>,
     /// Bytes of all live buffers.
     pub gpu_bytes: u64,
 }
@@ -54,14 +60,33 @@ pub struct Measurement {
 /// GPU time by kernel.
 #[derive(Debug, Clone, Serialize)]
 pub struct Profile {
-    /// Tokens of the step.
+    /// Tokens of the step, one of each sequence in a batched one.
     pub rows: usize,
-    /// Position of its first token.
+    /// Position of its first token, or of each in a batched step.
     pub position: usize,
     /// Milliseconds of all dispatches, each timed separately.
     pub ms: f64,
     /// Dispatches and milliseconds by kernel.
     pub kernels: SortedMap<String, KernelShare>,
+}
+
+impl Profile {
+    fn of(times: &StepTimes, rows: usize, position: usize) -> Self {
+        let mut kernels: SortedMap<String, KernelShare> = SortedMap::new();
+        for (kernel, ms) in times.kernels.iter().zip(&times.ms) {
+            let share = kernels.get_or_insert_with(kernel.clone(), KernelShare::default);
+            *share = KernelShare {
+                dispatches: share.dispatches + 1,
+                ms: share.ms + ms,
+            };
+        }
+        Self {
+            rows,
+            position,
+            ms: times.ms.iter().sum(),
+            kernels,
+        }
+    }
 }
 
 /// Share of one kernel in a profile.
@@ -104,20 +129,26 @@ impl Session {
         // Warm up caches and clocks.
         self.profile(rows, position).await?;
         let times = self.profile(rows, position).await?;
-        let mut kernels: SortedMap<String, KernelShare> = SortedMap::new();
-        for (kernel, ms) in times.kernels.iter().zip(&times.ms) {
-            let share = kernels.get_or_insert_with(kernel.clone(), KernelShare::default);
-            *share = KernelShare {
-                dispatches: share.dispatches + 1,
-                ms: share.ms + ms,
-            };
+        Ok(Profile::of(&times, rows, position))
+    }
+
+    /// Times each dispatch of a batched decode step, of sequences with the same tokens. Clears the
+    /// session.
+    async fn profile_batch(&mut self, sequences: usize, position: usize) -> Result<Profile> {
+        let position = position.max(1);
+        self.check_room(1, position)?;
+        let ids: Vec<u32> = (0..position).map(|at| (at % self.vocab()) as u32).collect();
+        self.clear();
+        self.prefill(&ids, 0).await?;
+        let mut batch = DecodeBatch::for_sessions_like(self, sequences).await?;
+        for _ in 0..sequences {
+            batch.join(self, SequenceParams::greedy(1)).await?;
         }
-        Ok(Profile {
-            rows,
-            position,
-            ms: times.ms.iter().sum(),
-            kernels,
-        })
+        // Warm up caches and clocks.
+        batch.profile().await?;
+        let times = batch.profile().await?;
+        self.clear();
+        Ok(Profile::of(&times, sequences, position))
     }
 
     fn check_room(&self, rows: usize, position: usize) -> Result<()> {
@@ -237,6 +268,12 @@ impl Session {
                 profiles.push(self.profile_kernels(*rows, position).await?);
             }
         }
+        let mut batches = Vec::new();
+        if self.model.gpu.caps().timestamps {
+            for sequences in &options.sequences {
+                batches.push(self.profile_batch(*sequences, position).await?);
+            }
+        }
         let limits = if options.limits {
             Some(measure_roofline(&self.model.gpu).await?)
         } else {
@@ -258,6 +295,7 @@ impl Session {
             host,
             speculation,
             profiles,
+            batches,
             gpu_bytes: self.model.gpu.resource_counts().bytes,
         })
     }
