@@ -1,7 +1,8 @@
 // Decode attention over the cache (FlashDecoding). A workgroup of THREADS threads takes up to HEADS query heads of one
 // KV head and one KV split, TILE keys at a time with an online softmax; attention_reduce reduces the splits.
 // FUSED takes raw projections q, k and v: head norm and RoPE are applied here, and the workgroup that reaches the new
-// key writes it to the cache. It serves one row; several rows would read each other's keys, so rope_kv runs first.
+// key writes it to the cache. It serves rows of different sequences; several rows of one sequence would read each
+// other's keys, so rope_kv runs first.
 // CROSS attends to rows of another sequence with strides k_stride and v_stride; `memory` gives each row's range.
 // SINGLE_PASS takes all keys of a row and writes the final result, without a reduction.
 // BATCH takes rows of several sequences.
@@ -115,12 +116,11 @@ fn factor(head: u32) -> f32 {
 
 // Four elements of the new value.
 fn fresh_value(at: u32) -> vec4<f32> {
-    let value = vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u]);
+    return vec4<f32>(q[at], q[at + 1u], q[at + 2u], q[at + 3u])
 #ifdef VALUES
-    return value * factor(HEADS + 1u);
-#else
-    return value;
+        * factor(HEADS + 1u)
 #endif
+    ;
 }
 #endif
 
@@ -149,13 +149,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let end = min(begin + splits.length, splits.end);
     let pos = splits.end - 1u;
 #ifdef FUSED
+    // Of the row in the projections, and of its head in keys and values.
+    let start = wid.z * params.q_stride;
+    let kv = start + kv_head * d;
+    let turn = row_rope_position(wid.z);
 #ifdef HEAD_NORM
     for (var item = lid; item < NORMED * 16u; item += THREADS) {
         let h = item / 16u;
-        var base = params.q_offset + (head0 + min(h, count - 1u)) * d + item % 16u;
-        if (h == HEADS) { base = params.k_offset + kv_head * d + item % 16u; }
+        var base = start + params.q_offset + (head0 + min(h, count - 1u)) * d + item % 16u;
+        if (h == HEADS) { base = kv + params.k_offset + item % 16u; }
 #ifdef VALUES
-        if (h == HEADS + 1u) { base = params.v_offset + kv_head * d + item % 16u; }
+        if (h == HEADS + 1u) { base = kv + params.v_offset + item % 16u; }
 #endif
         var sum = 0.0;
 #if D == 0
@@ -183,12 +187,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (h < HEADS) {
             var value = vec4<f32>(0.0);
             if (h < count) {
-                value = rotated4(params.q_offset + (head0 + h) * d, 4u * i, pos, factor(h), 0u) * params.scale;
+                value = rotated4(start + params.q_offset + (head0 + h) * d, 4u * i, turn, factor(h), 0u) * params.scale;
             }
             pool[item] = value;
         } else if (fresh) {
-            let turned = rotated4(params.k_offset + kv_head * d, 4u * i, pos, factor(h), d);
-            let given = fresh_value(params.v_offset + kv_head * d + 4u * i);
+            let turned = rotated4(kv + params.k_offset, 4u * i, turn, factor(h), d);
+            let given = fresh_value(kv + params.v_offset + 4u * i);
 #ifdef KV_INT8
             fresh_k[i] = turned;
             fresh_v[i] = given;

@@ -93,6 +93,7 @@ pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
         capacity: given.rows.max(64),
         states: &states,
         fuse_heads: true,
+        fuse_norms: true,
         quantize_inputs: Default::default(),
     };
     let plan = lower(&graph, options).expect("a plan");

@@ -205,6 +205,7 @@ impl Case {
                 capacity,
                 states: &states,
                 fuse_heads: true,
+                fuse_norms: true,
                 quantize_inputs: Default::default(),
             };
             let plan = lower(&graph, options).expect("a plan");

@@ -1,10 +1,10 @@
 //! Batched decoding: sequences of different lengths that join and leave between steps get the ids
 //! that each gets alone.
 
-use super::{exact, start, with_families, with_kv};
+use super::{exact, exact_as_gpu, start, with_families, with_kv};
 use jerboa::exec::{
-    DecodeBatch, DecodeParams, ExpertBudget, MAX_SEQUENCES, Precision, PrecisionOptions,
-    RunOptions, SequenceId, SequenceParams, Session,
+    DecodeBatch, DecodeParams, ExpertBudget, MAX_SEQUENCES, MeasureOptions, Precision,
+    PrecisionOptions, RunOptions, SequenceId, SequenceParams, Session,
 };
 use jerboa::gpu::{Backend, DeviceOptions, VariantOverride};
 use jerboa::kernels::attention::Kv;
@@ -58,7 +58,11 @@ fn prefilled(model: &Session, prompt: &[u32]) -> Session {
 /// Sequences in one step, with a join in the middle, ends at different times, and leaves whose
 /// sessions go on alone.
 fn equal_alone(name: &str, count: usize, options: RunOptions) {
-    let (mut alone, golden) = start(name, &exact(), options);
+    equal_alone_on(&exact(), name, count, options);
+}
+
+fn equal_alone_on(device: &DeviceOptions, name: &str, count: usize, options: RunOptions) {
+    let (mut alone, golden) = start(name, device, options);
     let prompts = prompts(&golden.ids("input_ids"), count);
     let budget = |index: usize| 32 - 3 * index;
     let expected: Vec<Vec<u32>> = prompts
@@ -141,6 +145,82 @@ fn every_element_type_of_the_cache_decodes_in_a_batch() {
     for kv in [Kv::Packed, Kv::Int8] {
         equal_alone("qwen2", 2, with_kv(kv));
     }
+}
+
+/// The kernels of a GPU, where attention norms and rotates the heads of its row: norms of keys and
+/// of values, rings, sinks, every element type of the cache.
+#[test]
+fn sequences_equal_each_alone_with_the_kernels_of_a_gpu() {
+    for (name, kv) in [
+        ("qwen2", Kv::Packed),
+        ("qwen3", Kv::F32),
+        ("qwen3", Kv::Int8),
+        ("gemma3", Kv::F32),
+        ("gemma4", Kv::F32),
+        ("gpt_oss", Kv::F32),
+        ("glm4", Kv::F32),
+    ] {
+        equal_alone_on(&exact_as_gpu(), name, 2, with_kv(kv));
+    }
+}
+
+/// Sequences that outgrow the short context, whose attention takes all keys at once, while they run.
+#[test]
+fn sequences_outgrow_the_short_context() {
+    for (device, name) in [(exact(), "qwen2"), (exact_as_gpu(), "qwen3")] {
+        let options = RunOptions {
+            max_context: Some(320),
+            ..with_kv(Kv::F32)
+        };
+        let (mut alone, golden) = start(name, &device, options);
+        let ids: Vec<u32> = golden
+            .ids("input_ids")
+            .into_iter()
+            .cycle()
+            .take(252)
+            .collect();
+        let prompts = [&ids[..], &ids[3..200]];
+        let expected = prompts.map(|prompt| greedy(&mut alone, prompt, 12));
+        let sessions = prompts.map(|prompt| prefilled(&alone, prompt));
+        let mut batch = block_on(DecodeBatch::new(alone.model(), 2)).expect("a batch");
+        let joined = sessions
+            .each_ref()
+            .map(|session| join(&mut batch, session, 12));
+        let mut tokens = BTreeMap::new();
+        run(&mut batch, &mut tokens, |_| false);
+        for (id, expected) in joined.iter().zip(&expected) {
+            assert_eq!(&tokens[id], expected, "{name}");
+        }
+    }
+}
+
+/// A profile names the kernels of a batched step, and leaves a session that can go on.
+#[test]
+fn batched_steps_are_profiled_by_kernel() {
+    let (mut session, golden) = start("qwen3", &exact(), with_kv(Kv::F32));
+    let prompt = golden.ids("input_ids");
+    let expected = greedy(&mut session, &prompt, 8);
+    let options = MeasureOptions {
+        sequences: vec![2, 4],
+        position: 9,
+        ..MeasureOptions::default()
+    };
+    let measured = block_on(session.measure(&options)).expect("a measurement");
+    let has_timestamps = session.gpu().caps().timestamps;
+    assert_eq!(measured.batches.len(), if has_timestamps { 2 } else { 0 });
+    for (profile, sequences) in measured.batches.iter().zip([2, 4]) {
+        assert_eq!((profile.rows, profile.position), (sequences, 9));
+        let of = |kernel: &str| {
+            profile
+                .kernels
+                .get(kernel)
+                .map_or(0, |share| share.dispatches)
+        };
+        assert_eq!(of("attention_decode"), session.model().graph().states.len());
+        assert_eq!(of("rope_kv"), 0, "attention norms and rotates heads itself");
+        assert!(profile.ms > 0.0);
+    }
+    assert_eq!(greedy(&mut session, &prompt, 8), expected);
 }
 
 /// Prompts over several pages and rings that have wrapped many times; the pools grow while

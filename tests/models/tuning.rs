@@ -100,6 +100,7 @@ fn tuning_entries_select_gemm_tilings() {
                 capacity: 64,
                 states: &states,
                 fuse_heads: false,
+                fuse_norms: true,
                 quantize_inputs: Default::default(),
             };
             let plan = lower(&graph, options).expect("a plan");

@@ -68,6 +68,7 @@ pub(super) fn takes(model: &Session, force: VariantOverride) -> bool {
                 capacity: model.capacity(),
                 states: model.model().states(),
                 fuse_heads: true,
+                fuse_norms: true,
                 quantize_inputs: Default::default(),
             };
             let plan = lower(&graph, options).expect("a plan");

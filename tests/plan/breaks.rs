@@ -25,6 +25,7 @@ fn paged(graph: &Graph, rows: StepKind, table_rows: usize) -> Plan {
         capacity: 256,
         states: &states,
         fuse_heads: true,
+        fuse_norms: true,
         quantize_inputs: Default::default(),
     };
     lower(graph, options).expect("a plan")

@@ -79,6 +79,7 @@ fn dispatches(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize)
         capacity,
         states,
         fuse_heads: true,
+        fuse_norms: true,
         quantize_inputs: Default::default(),
     };
     let step = lower(&graph, options).expect("a plan");

@@ -267,6 +267,7 @@ fn side(out: &mut String, what: &str, graph: &Graph, rows: usize, block: Option<
         capacity: rows,
         states: &[],
         fuse_heads: false,
+        fuse_norms: false,
         quantize_inputs: Default::default(),
     };
     let plan = lower(&graph, options).unwrap_or_else(|e| panic!("{}, {what}: {e}", graph.name));

@@ -104,6 +104,7 @@ fn planned_on(caps: &Caps, graph: &Graph, rows: StepKind) -> jerboa::Result<Plan
         capacity,
         states: &states,
         fuse_heads: true,
+        fuse_norms: true,
         quantize_inputs: Default::default(),
     };
     lower(graph, options)

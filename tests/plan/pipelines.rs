@@ -45,6 +45,7 @@ fn shaders(name: &str) -> BTreeMap<String, String> {
             capacity,
             states: &plan_states(graph, Kv::F16, CONTEXT, CHUNK),
             fuse_heads: true,
+            fuse_norms: true,
             quantize_inputs: Default::default(),
         };
         let plan = lower(graph, options).expect("a plan");

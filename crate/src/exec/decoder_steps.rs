@@ -6,7 +6,7 @@ use super::program_key::{ContextClass, ProgramKey, ProgramStep, PromptClass};
 use crate::device::Caps;
 use crate::ir::{Graph, WeightKind};
 use crate::kernels::Launch;
-use crate::kernels::kv_splits::{DecodeTiling, SHORT_CONTEXT};
+use crate::kernels::kv_splits::{DecodeTiling, SHORT_BATCH_CONTEXT, SHORT_CONTEXT};
 use crate::kernels::sample::{
     AdvanceBuffers, DRAFT_ROWS, accept, advance_rows, argmax_rows, draft, slices,
 };
@@ -75,7 +75,7 @@ impl DecoderSteps {
             ProgramStep::VerifyProposed => verify_rows(planned, caps),
             ProgramStep::AdvanceStates => advance_states(planned, caps),
             ProgramStep::DraftBegin { rows } => draft_begin(planned, caps, rows),
-            ProgramStep::DecodeBatch { rows } => batch(planned, caps, rows),
+            ProgramStep::DecodeBatch { rows, context } => batch(planned, caps, rows, context),
             ProgramStep::GreedyRows { .. } => Ok(greedy_rows(planned)),
             ProgramStep::Greedy => greedy(planned, caps, None),
             ProgramStep::AppendHistory => greedy(planned, caps, Some(Slot::History)),
@@ -91,14 +91,23 @@ fn greedy(planned: &PlannedGraph, caps: &Caps, history: Option<Slot>) -> Result<
 }
 
 /// Runs the next token of each of several sequences. Tiled matmuls take no norms.
-fn batch(planned: &PlannedGraph, caps: &Caps, rows: usize) -> Result<StepPlan> {
+fn batch(
+    planned: &PlannedGraph,
+    caps: &Caps,
+    rows: usize,
+    context: ContextClass,
+) -> Result<StepPlan> {
     let kind = StepKind::DecodeBatch(rows);
     let fusions = Fusions {
         norm: planned.fusions.norm && kind.uses_gemv(),
         ..planned.fusions
     };
     let graph = fuse::few_rows(planned.graph.clone(), fusions);
-    planned.plan(caps, &graph, kind, planned.capacity)
+    let positions = match context {
+        ContextClass::Full => planned.capacity,
+        ContextClass::Short => planned.capacity.min(SHORT_BATCH_CONTEXT as usize),
+    };
+    planned.plan(caps, &graph, kind, positions)
 }
 
 fn greedy_rows(planned: &PlannedGraph) -> StepPlan {

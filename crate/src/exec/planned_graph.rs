@@ -147,6 +147,7 @@ impl PlannedGraph {
             capacity,
             states: &self.states,
             fuse_heads: self.fusions.heads,
+            fuse_norms: self.fusions.norm,
             quantize_inputs: self.activations,
         };
         Ok(StepPlan {

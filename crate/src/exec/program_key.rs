@@ -1,5 +1,6 @@
 //! Keys of a runner's programs.
 
+use crate::kernels::kv_splits::SHORT_BATCH_CONTEXT;
 use crate::kernels::sample::DRAFT_ROWS;
 
 /// Names a program of a runner: the step that it runs and the overlay whose weights it reads first.
@@ -37,6 +38,8 @@ pub enum ProgramStep {
     DecodeBatch {
         /// Maximum sequences.
         rows: usize,
+        /// Context length of the longest.
+        context: ContextClass,
     },
     /// Greedy sampling of each row of a batched step.
     GreedyRows {
@@ -61,8 +64,8 @@ pub enum ProgramStep {
 pub enum ContextClass {
     /// The model's capacity.
     Full,
-    /// Up to [`SHORT_CONTEXT`](crate::kernels::kv_splits::SHORT_CONTEXT) positions, with fewer
-    /// dispatches.
+    /// Up to [`SHORT_CONTEXT`](crate::kernels::kv_splits::SHORT_CONTEXT) positions, or
+    /// [`SHORT_BATCH_CONTEXT`] in a batched step, with fewer dispatches.
     Short,
 }
 
@@ -118,10 +121,15 @@ impl ProgramKey {
         Self::of(ProgramStep::DraftBegin { rows })
     }
 
-    /// The batched decode step for a number of sequences.
-    pub const fn decode_batch(sequences: usize) -> Self {
+    /// The batched decode step for a number of sequences of at most `positions` positions.
+    pub const fn decode_batch(sequences: usize, positions: usize) -> Self {
         let rows = sequences.next_power_of_two();
-        Self::of(ProgramStep::DecodeBatch { rows })
+        let context = if positions <= SHORT_BATCH_CONTEXT as usize {
+            ContextClass::Short
+        } else {
+            ContextClass::Full
+        };
+        Self::of(ProgramStep::DecodeBatch { rows, context })
     }
 
     /// Greedy sampling after [`Self::decode_batch`].
@@ -157,7 +165,7 @@ impl ProgramKey {
         match self.step {
             ProgramStep::Verify | ProgramStep::VerifyProposed => DRAFT_ROWS as usize,
             ProgramStep::DraftBegin { rows }
-            | ProgramStep::DecodeBatch { rows }
+            | ProgramStep::DecodeBatch { rows, .. }
             | ProgramStep::GreedyRows { rows } => rows,
             _ => 1,
         }

@@ -1,7 +1,7 @@
 //! Attention over a KV cache: fused norm and RoPE into the cache, tiled attention for prefill,
 //! split attention for decode. Sources: FlashAttention (arXiv 2205.14135), FlashDecoding.
 
-use super::kv_splits::{DecodeTiling, KvSplits, MAX_FUSED_SPLITS};
+use super::kv_splits::{DecodeTiling, KvSplits, MAX_FUSED_SPLITS, SHORT_BATCH_CONTEXT};
 use super::view::View;
 use super::{GridSpec, Launch, SOFTWARE_LANES};
 use crate::device::registry::{Kernel, Variant};
@@ -292,7 +292,12 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
 
     /// Whether one workgroup takes all keys of a row. Sinks need the reduction.
     fn is_single_pass(&self) -> bool {
-        self.sinks.is_none() && self.max_visible_keys() <= self.decode.single_pass_keys
+        let most = match self.batch {
+            // Rows fill the device, and a reduction costs more than a few more keys.
+            Some(_) => self.decode.single_pass_keys.max(SHORT_BATCH_CONTEXT),
+            None => self.decode.single_pass_keys,
+        };
+        self.sinks.is_none() && self.max_visible_keys() <= most
     }
 
     /// Whether a row never has more keys than fill [`MAX_FUSED_SPLITS`] splits on a large device.
@@ -307,6 +312,12 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         } else {
             self.window
         })
+    }
+
+    /// Whether steps dispatch KV splits for the current keys: the idle workgroups of many rows cost time on
+    /// any device.
+    fn is_sized_by_keys(&self) -> bool {
+        self.decode.sized_by_keys || self.batch.is_some()
     }
 
     /// Bytes of partial results for `rows` rows.
@@ -458,7 +469,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         q.buffer == k.buffer && k.buffer == v.buffer
     }
 
-    /// Returns single-row attention over the cache in KV splits, and the reduction. Also applies
+    /// Returns attention of rows of different sequences over the cache in KV splits, and the reduction. Also applies
     /// head norm and RoPE, and writes the cache. q, k and v share one buffer.
     pub fn decode(
         &self,
@@ -469,7 +480,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         out: &View<B>,
     ) -> Vec<Launch<B>> {
         let mut launch = self
-            .split_launch(q, self.decode.sized_by_keys)
+            .split_launch(q, self.is_sized_by_keys())
             .set("k_offset", k.offset)
             .set("v_offset", v.offset);
         launch.variant = launch
@@ -501,7 +512,7 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
             stride: self.heads * self.head_dim,
         };
         let launch = self
-            .split_launch(&queries, self.decode.sized_by_keys)
+            .split_launch(&queries, self.is_sized_by_keys())
             .set("k_offset", 0)
             .set("v_offset", 0);
         self.with_reduce(with_heads(launch, None, None), parts, out, None)
@@ -558,16 +569,24 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         // With few workgroups, each may have more threads, which wait for fewer keys and values.
         // Threads share a key's columns evenly; more heads leave no room for their sums.
         let even = self.head_dim <= 256 && self.head_dim.is_multiple_of(32);
-        let threads = if self.has_few_splits() && even && self.decode.heads <= 2 {
+        let is_batched = self.batch.is_some() && self.is_single_pass();
+        let takes_more = self.has_few_splits() || (is_batched && self.decode.specialized);
+        let threads = if takes_more && even && self.decode.heads <= 2 {
             256
         } else {
             self.decode.threads
+        };
+        // All keys of a row, in half as many rounds.
+        let tile = if is_batched && threads == 256 && self.head_dim <= 128 {
+            64
+        } else {
+            self.decode.tile
         };
         let variant = self
             .kv
             .flags(Variant::new(Kernel::AttentionDecode))
             .set("HEADS", self.decode.heads)
-            .set("TILE", self.decode.tile)
+            .set("TILE", tile)
             .set(
                 "D",
                 if self.decode.specialized && SPECIALIZED_WIDTHS.contains(&self.head_dim) {

@@ -6,6 +6,8 @@ use crate::device::registry::Kernel;
 /// Maximum keys of the short-context decode plan. One workgroup takes all keys where dispatches are
 /// expensive. On a large device, the matmul after attention reduces the splits.
 pub const SHORT_CONTEXT: u32 = 512;
+/// Maximum keys that one workgroup takes of a row of a batched step: more take longer than a reduction.
+pub const SHORT_BATCH_CONTEXT: u32 = 256;
 /// Maximum splits that the matmul after attention reduces.
 pub const MAX_FUSED_SPLITS: u32 = 16;
 

@@ -9,7 +9,7 @@ mod rewriter;
 mod siblings;
 
 pub use gather::gather_inputs;
-pub(super) use quantize::fuse_quantize;
+pub(super) use quantize::{fuse_quantize, fuse_quantized_norms};
 
 use crate::format::layout::WeightLayout;
 use crate::ir::{Dim, Graph, Op};
@@ -24,8 +24,8 @@ pub struct Fusions {
     pub gated: bool,
     /// Fuses the residual into the preceding matmul or norm.
     pub residual: bool,
-    /// Fuses RMSNorm into the following matmuls (decode only), and norms into the following
-    /// quantization.
+    /// Fuses RMSNorm into the following matmuls (decode, and inputs in 8 bits), and norms into the
+    /// following quantization.
     pub norm: bool,
     /// Fuses head norm, RoPE and the cache write into attention (decode only), and norms of values
     /// into their cache write.

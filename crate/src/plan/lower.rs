@@ -123,6 +123,8 @@ pub struct PlanOptions<'a> {
     pub states: &'a [StatePlan],
     /// Whether single-row attention applies head norm and RoPE itself.
     pub fuse_heads: bool,
+    /// Whether matmuls of a batch of many rows that quantize their input norm it too.
+    pub fuse_norms: bool,
     /// Whether matmuls of many rows may quantize their input to 8 bits.
     pub quantize_inputs: QuantizeInputs,
 }
@@ -162,7 +164,8 @@ impl PlanOptions<'_> {
 /// `Internal` if no kernel computes a node, or a kernel would ignore a part of it.
 pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     graph.validate()?;
-    let graph = &*fuse::fuse_quantize(graph, &options);
+    let graph = fuse::fuse_quantize(graph, &options);
+    let graph = &*fuse::fuse_quantized_norms(graph, &options);
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
     let uses = graph.uses();
     let f16_values = f16_activations::f16_values(graph, &options, &uses, output);

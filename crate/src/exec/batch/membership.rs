@@ -73,7 +73,8 @@ impl DecodeBatch {
             return Ok(());
         }
         self.drain().await?;
-        let key = ProgramKey::decode_batch(sequences).with_overlay(self.overlay);
+        let key =
+            ProgramKey::decode_batch(sequences, self.model.capacity()).with_overlay(self.overlay);
         self.model.prepare(key).await?;
         let before = self.model.gpu.resource_counts().bytes;
         let words = self.pools.table_words() / self.capacity() * sequences;

@@ -1,8 +1,9 @@
-//! Fuses 8-bit activation quantization into the decode GEMVs, if every consumer supports it.
+//! Fuses 8-bit quantization of activations into the matmul that reads them, and norms into the
+//! quantization before matmuls of many rows.
 
 use super::norms::fuse_into_readers;
 use super::rewriter::Rewriter;
-use crate::ir::{Graph, Linear, Op, Prologue, QuantizeActivations};
+use crate::ir::{Dim, Graph, Linear, Op, Prologue, QuantizeActivations};
 use crate::plan::PlanOptions;
 use std::borrow::Cow;
 
@@ -30,6 +31,54 @@ pub fn fuse_quantize<'a>(graph: &'a Graph, options: &PlanOptions<'_>) -> Cow<'a,
         }
     }
     Cow::Owned(graph.finish())
+}
+
+/// Returns the graph without separate norms before matmuls of a batch of many rows that quantize their
+/// input. Prompts keep theirs: they repay no further kernel, which a load would compile.
+pub fn fuse_quantized_norms<'a>(
+    graph: Cow<'a, Graph>,
+    options: &PlanOptions<'_>,
+) -> Cow<'a, Graph> {
+    let is_norm = |op: &Op| matches!(op, Op::Norm(norm) if norm.is_rms_with_gain());
+    let takes_norms = options.fuse_norms && options.rows.is_batch() && !options.rows.uses_gemv();
+    if !takes_norms || !graph.nodes.iter().any(|node| is_norm(&node.op)) {
+        return graph;
+    }
+    let mut graph = Rewriter::new(graph.into_owned());
+    for index in 0..graph.len() {
+        let Some(node) = graph.node(index) else {
+            continue;
+        };
+        let Op::Norm(norm) = &node.op else { continue };
+        // Several readers would each repeat the norm.
+        let is_read_once = graph.uses(node.output) == 1 && graph.graph().hidden != node.output;
+        if norm.is_rms_with_gain() && is_read_once {
+            let prologue = Prologue::Norm(norm.clone());
+            fuse_into_readers(&mut graph, index, |graph, reader| {
+                let linear = quantizing_rows(graph, reader, options)?;
+                let prologue = prologue.clone();
+                Some(Op::Linear(Linear { prologue, ..linear }))
+            });
+        }
+    }
+    Cow::Owned(graph.finish())
+}
+
+/// Returns a matmul of many rows that quantizes its input in a launch of its own.
+fn quantizing_rows(graph: &Rewriter, index: usize, options: &PlanOptions<'_>) -> Option<Linear> {
+    let node = graph.node(index)?;
+    let Op::Linear(linear) = &node.op else {
+        return None;
+    };
+    let values = graph.graph();
+    let matmul = options.matmul_of(values, node)?;
+    let rows = options.rows.of(values.value(node.output).rows);
+    let when = options.quantize_inputs;
+    let is_last = values.value(node.output).rows == Dim::Last;
+    let fuses = linear.prologue == Prologue::None
+        && !is_last
+        && matmul.quantized_rows(options.caps, rows, when).is_some();
+    fuses.then(|| linear.clone())
 }
 
 /// Returns a matmul whose kernel can quantize its input.

@@ -97,7 +97,7 @@ impl Lowering<'_> {
             decode,
             batch: self.options.rows.is_batch().then_some(PageTable {
                 pages: Slot::Pages,
-                pages_per_slot: self.options.capacity.div_ceil(PAGE_POSITIONS) as u32,
+                pages_per_slot: kept.positions.div_ceil(PAGE_POSITIONS) as u32,
             }),
         };
         let q = node.x();
@@ -112,13 +112,15 @@ impl Lowering<'_> {
         if !many {
             self.reserve_partials(kernel.scratch(rows as u32));
         }
-        // A single row prepares its own keys, so head norm and RoPE are fused into attention.
-        let alone = !many && rows == 1 && kernel.batch.is_none() && self.options.fuse_heads;
+        // A row of its own sequence prepares its own keys, so head norm and RoPE are fused into attention.
+        let batched = kernel.batch.is_some();
+        let alone = !many && (rows == 1 || batched) && self.options.fuse_heads;
         if let Some((k, v)) = kv.filter(|(k, v)| alone && kernel.can_fuse(q, k, v)) {
             self.launches
                 .extend(kernel.decode(q, k, v, Slot::AttentionPartials, out));
             self.pending_splits = kernel
                 .kv_splits()
+                .filter(|_| !batched)
                 .map(|splits| (node.node.output, self.launches.len(), splits));
         } else {
             self.roped_queries = self

@@ -18,9 +18,7 @@ impl Lower for Linear {
         }
         let many = !options.rows.uses_gemv() && !node.single;
         let norm = self.prologue.norm();
-        let norm = norm
-            .map(|norm| norm_prologue(name, norm, many))
-            .transpose()?;
+        let norm = norm.map(|norm| norm_prologue(name, norm)).transpose()?;
         let quantize = matches!(self.prologue, Prologue::QuantizedNorm(_));
         let addend = addend_input(self, name)?;
         let state = lowering.cursor(node.node.output);
@@ -76,6 +74,10 @@ impl Lower for Linear {
             }
             if many {
                 let quantized = lowering.quantize_rows(&matmul, node, rows, state);
+                let norms_batch = options.rows.is_batch() && quantized.is_some();
+                if norm.is_some() && !norms_batch {
+                    return Err(unsupported(name, "a norm fused into a tiled matmul"));
+                }
                 let (bytes, launches) = matmul.prefill(
                     options.caps,
                     rows,
@@ -176,10 +178,7 @@ fn addend_input(linear: &Linear, name: &str) -> Result<Option<usize>> {
 }
 
 /// Returns the norm that the kernel applies to the input.
-fn norm_prologue(name: &str, norm: &Norm, many: bool) -> Result<NormPrologue<Slot>> {
-    if many {
-        return Err(unsupported(name, "a norm fused into a tiled matmul"));
-    }
+fn norm_prologue(name: &str, norm: &Norm) -> Result<NormPrologue<Slot>> {
     if norm.layer || norm.bias.is_some() {
         return Err(unsupported(name, "the mean or the bias of a fused norm"));
     }
