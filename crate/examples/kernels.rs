@@ -1,6 +1,6 @@
 //! Benchmarks the matmul kernels on this machine's GPU over real shapes, weight layouts and tile
 //! sizes:
-//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|norms|batch|recurrent|sample] [-- all]`.
+//! `cargo run --release -p jerboa --example kernels [-- gemv|gemm|units|short|packed|norms|batch|recurrent|sample] [-- all]`.
 //!
 //! Weights are read from copies that together exceed any cache, and dispatches are dependent, as in
 //! a decode step. Prints the median of five runs in microseconds, with GB/s (gemv) or Tflop/s
@@ -14,7 +14,8 @@ use jerboa::kernels::Launch;
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::conv::ShortConvKernel;
 use jerboa::kernels::matmul::{
-    GemmTiling, GemvBlocksTiling, GemvTiling, Matmul, NormPrologue, View, WeightPlanes,
+    GemmTiling, GemvBlocksTiling, GemvTiling, Matmul, NormPrologue, QuantizeInputs, View,
+    WeightPlanes,
 };
 use jerboa::kernels::recurrent::{GatedNormKernel, RecurrentKernel, RuleBuffers};
 use jerboa::kernels::sample::{SampleKernels, SampledRow, mask_words, settings, work_bytes};
@@ -197,6 +198,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if has("short") {
         return short_prompts(&bench);
     }
+    if has("packed") {
+        return packed_gemm(&bench);
+    }
     if has("norms") {
         return fused_norms(&bench);
     }
@@ -326,6 +330,49 @@ fn batched_gemv(bench: &Bench) -> Result<(), Box<dyn Error>> {
                     let [product, input] = [bench.time(&product, rows)?, bench.time(&input, rows)?];
                     print!(", {product:.2} and {input:.2} in advance, {parts} parts");
                 }
+            }
+            println!();
+        }
+    }
+    Ok(())
+}
+
+/// GEMMs on packed dot products of batches and short prompts, and their reduction, with three numbers
+/// of workgroups.
+fn packed_gemm(bench: &Bench) -> Result<(), Box<dyn Error>> {
+    let caps = Caps {
+        matrix: None,
+        ..bench.gpu.caps().clone()
+    };
+    for rows in [16u32, 32, 128] {
+        bench.set_rows(rows);
+        for (n, k, gated) in [
+            (9728, 896, true),
+            (896, 4864, false),
+            (6144, 4096, false),
+            (4096, 4096, false),
+            (28672, 4096, true),
+            (4096, 14336, false),
+        ] {
+            print!("packed {rows} q4 {n}x{k}:");
+            for target in [528, 1056, 2112] {
+                let times = [0, 1].map(|which| {
+                    let (launches, _) = bench.launches(affine(4), n, k, gated, |m| {
+                        let form = m.quantized_rows(&caps, rows as usize, QuantizeInputs::Always);
+                        let x = form.map(|form| (bench.x.clone(), form));
+                        let choice = GemmTiling {
+                            target,
+                            ..GemmTiling::packed(&caps, m, rows as usize)
+                        };
+                        let made = x.map(|x| {
+                            m.gemm_packed(bench.state.clone(), x, bench.parts.clone(), choice)
+                        });
+                        made.map_or(Vec::new(), |made| vec![made[which].clone()])
+                    })?;
+                    bench.time(&launches, rows)
+                });
+                let [product, reduction] = times;
+                print!(" {target}: {:.1} + {:.1}", product?, reduction?);
             }
             println!();
         }

@@ -22,6 +22,12 @@ var<workgroup> x_sum: array<array<vec4<f32>, BM / 4>, X_GROUPS>;
 var<workgroup> w_scale: array<array<vec4<f32>, BN / 4>, X_GROUPS>;
 var<workgroup> w_bias: array<array<vec4<f32>, BN / 4>, X_GROUPS>;
 
+// Conversions are slow: sums begin with the bits of 1.5 * 2^23, and are exact below 2^22.
+const START = vec4<i32>(1262485504i);
+fn floats(sums: vec4<i32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(sums) - 12582912.0;
+}
+
 // Weight row of column c of this tile. With GATED, 32 columns are of the gate, then the matching 32 of up.
 fn weight_row(tile: u32, c: u32) -> u32 {
 #ifdef GATED
@@ -49,7 +55,8 @@ fn main(
     let share = (params.units + groups.z - 1u) / groups.z;
     let begin = wid.z * share;
     let last = min(begin + share, params.units);
-    // Loads per thread: four words of two rows of x, whole blocks of W, and the scales of a row of x.
+    // Loads per thread: four words of two rows of x, whole blocks of W, and the scales of a row of x. Neighbours load
+    // a row of W.
 #for p in 0..2
     let xr$p = ($pu * THREADS + lid) / 4u;
     let xw$p = lid % 4u;
@@ -59,8 +66,8 @@ fn main(
     let scales_at = x_row(wid.y, lid % BM) * params.units * 5u + 4u;
     var scales_next: vec4<u32>;
 #for p in 0..64/BM
-    let wn$p = ($pu * THREADS + lid) % BN;
-    let wb$p = ($pu * THREADS + lid) / BN;
+    let wn$p = ($pu * THREADS + lid) / 2u;
+    let wb$p = lid % 2u;
     let w_row$p = weight_row(wid.x, wn$p);
     var w_next$p: Codes;
     var bits_next$p: PairBits;
@@ -123,7 +130,7 @@ fn main(
         {
 #for i in 0..4
 #for j in 0..2
-            var dots$i_$j = vec4<i32>();
+            var dots$i_$j = START;
 #endfor
 #endfor
 #for w in 0..X_GROUP/4
@@ -148,7 +155,7 @@ fn main(
             let ws$j = w_scale[$b][c0 + $ju * 8u];
             let wm$j = w_bias[$b][c0 + $ju * 8u];
 #for i in 0..4
-            acc$i_$j = fma(vec4<f32>(dots$i_$j), ws$j * xs[$i], fma(wm$j, vec4<f32>(xm[$i]), acc$i_$j));
+            acc$i_$j = fma(floats(dots$i_$j), ws$j * xs[$i], fma(wm$j, vec4<f32>(xm[$i]), acc$i_$j));
 #endfor
 #endfor
         }

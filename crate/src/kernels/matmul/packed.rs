@@ -31,12 +31,14 @@ impl GemmTiling {
     /// Returns the best known tiling of the packed GEMM for up to `rows` rows of x.
     pub fn packed<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
         let known = if rows <= Self::SHORT_ROWS { 32 } else { 64 };
+        let bm = caps.constant_or_forced(Kernel::GemmPacked, "BM", known);
         Self {
             kernel: Kernel::GemmPacked,
-            bm: caps.constant_or_forced(Kernel::GemmPacked, "BM", known),
+            bm,
             bn: Self::PACKED_COLS,
             unroll: 16,
-            target: caps.target_workgroups(),
+            // Tiles of few rows have half as many threads.
+            target: caps.target_workgroups() * if bm == 32 { 2 } else { 1 },
             max_per_tile: (m.weight.cols / 256).clamp(1, 16),
             lanes: 0,
         }
