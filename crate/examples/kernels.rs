@@ -273,20 +273,23 @@ fn short_prompts(bench: &Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// n, k and whether it is gated, of the matmuls of Qwen2-0.5B and Llama-3.1-8B that batches bench.
+const BATCH_SHAPES: [(usize, usize, bool); 7] = [
+    (1152, 896, false),
+    (9728, 896, true),
+    (896, 4864, false),
+    (6144, 4096, false),
+    (4096, 4096, false),
+    (28672, 4096, true),
+    (4096, 14336, false),
+];
+
 /// GEMVs of batched decode: rows of x in 16 bits, in 8, and in 8 that were quantized before, with
 /// the time of that.
 fn batched_gemv(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for rows in [2u32, 4, 8] {
         bench.set_rows(rows);
-        for (n, k, gated) in [
-            (1152, 896, false),
-            (9728, 896, true),
-            (896, 4864, false),
-            (6144, 4096, false),
-            (4096, 4096, false),
-            (28672, 4096, true),
-            (4096, 14336, false),
-        ] {
+        for (n, k, gated) in BATCH_SHAPES {
             let mut times = Vec::new();
             for batch in [false, true] {
                 let (launches, _) = bench.launches(affine(4), n, k, gated, |m| {
@@ -346,14 +349,7 @@ fn packed_gemm(bench: &Bench) -> Result<(), Box<dyn Error>> {
     };
     for rows in [16u32, 32, 128] {
         bench.set_rows(rows);
-        for (n, k, gated) in [
-            (9728, 896, true),
-            (896, 4864, false),
-            (6144, 4096, false),
-            (4096, 4096, false),
-            (28672, 4096, true),
-            (4096, 14336, false),
-        ] {
+        for (n, k, gated) in BATCH_SHAPES {
             print!("packed {rows} q4 {n}x{k}:");
             for target in [528, 1056, 2112] {
                 let times = [0, 1].map(|which| {

@@ -90,7 +90,8 @@ fn greedy(planned: &PlannedGraph, caps: &Caps, history: Option<Slot>) -> Result<
     Ok(StepPlan::without_weights(plan))
 }
 
-/// Runs the next token of each of several sequences. Tiled matmuls take no norms.
+/// Runs the next token of each of several sequences. Tiled matmuls take norms only if they quantize
+/// their input, which the plan decides.
 fn batch(
     planned: &PlannedGraph,
     caps: &Caps,

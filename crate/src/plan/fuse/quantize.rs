@@ -3,8 +3,9 @@
 
 use super::norms::fuse_into_readers;
 use super::rewriter::Rewriter;
-use crate::ir::{Dim, Graph, Linear, Op, Prologue, QuantizeActivations};
-use crate::plan::PlanOptions;
+use crate::ir::{Graph, Linear, Op, Prologue, QuantizeActivations};
+use crate::kernels::matmul::Matmul;
+use crate::plan::{PlanOptions, Slot};
 use std::borrow::Cow;
 
 /// Returns the graph without separate quantization steps for such GEMVs.
@@ -23,10 +24,8 @@ pub fn fuse_quantize<'a>(graph: &'a Graph, options: &PlanOptions<'_>) -> Cow<'a,
         };
         if norm.is_rms_with_gain() {
             let prologue = Prologue::QuantizedNorm(norm.clone());
-            fuse_into_readers(&mut graph, index, |graph, reader| {
-                let linear = quantizing_matmul(graph, reader, options)?;
-                let prologue = prologue.clone();
-                Some(Op::Linear(Linear { prologue, ..linear }))
+            fuse_into_matmuls(&mut graph, index, options, &prologue, |matmul, rows| {
+                matmul.quantizes_input(options.caps, rows)
             });
         }
     }
@@ -54,42 +53,38 @@ pub fn fuse_quantized_norms<'a>(
         let is_read_once = graph.uses(node.output) == 1 && graph.graph().hidden != node.output;
         if norm.is_rms_with_gain() && is_read_once {
             let prologue = Prologue::Norm(norm.clone());
-            fuse_into_readers(&mut graph, index, |graph, reader| {
-                let linear = quantizing_rows(graph, reader, options)?;
-                let prologue = prologue.clone();
-                Some(Op::Linear(Linear { prologue, ..linear }))
+            let when = options.quantize_inputs;
+            fuse_into_matmuls(&mut graph, index, options, &prologue, |matmul, rows| {
+                matmul.quantized_rows(options.caps, rows, when).is_some()
             });
         }
     }
     Cow::Owned(graph.finish())
 }
 
-/// Returns a matmul of many rows that quantizes its input in a launch of its own.
-fn quantizing_rows(graph: &Rewriter, index: usize, options: &PlanOptions<'_>) -> Option<Linear> {
-    let node = graph.node(index)?;
-    let Op::Linear(linear) = &node.op else {
-        return None;
-    };
-    let values = graph.graph();
-    let matmul = options.matmul_of(values, node)?;
-    let rows = options.rows.of(values.value(node.output).rows);
-    let when = options.quantize_inputs;
-    let is_last = values.value(node.output).rows == Dim::Last;
-    let fuses = linear.prologue == Prologue::None
-        && !is_last
-        && matmul.quantized_rows(options.caps, rows, when).is_some();
-    fuses.then(|| linear.clone())
-}
-
-/// Returns a matmul whose kernel can quantize its input.
-fn quantizing_matmul(graph: &Rewriter, index: usize, options: &PlanOptions<'_>) -> Option<Linear> {
-    let node = graph.node(index)?;
-    let Op::Linear(linear) = &node.op else {
-        return None;
-    };
-    let values = graph.graph();
-    let matmul = options.matmul_of(values, node)?;
-    let rows = options.rows.of(values.value(node.output).rows);
-    let fuses = linear.prologue == Prologue::None && matmul.quantizes_input(options.caps, rows);
-    fuses.then(|| linear.clone())
+/// Fuses a node into the matmuls that read it, as their prologue, if they have none and `supports` holds
+/// for each with its number of rows.
+fn fuse_into_matmuls(
+    graph: &mut Rewriter,
+    index: usize,
+    options: &PlanOptions<'_>,
+    prologue: &Prologue,
+    supports: impl Fn(&Matmul<Slot>, usize) -> bool,
+) {
+    fuse_into_readers(graph, index, |graph, reader| {
+        let node = graph.node(reader)?;
+        let Op::Linear(linear) = &node.op else {
+            return None;
+        };
+        let values = graph.graph();
+        let matmul = options.matmul_of(values, node)?;
+        let rows = options.rows.of(values.value(node.output).rows);
+        let fuses = linear.prologue == Prologue::None && supports(&matmul, rows);
+        fuses.then(|| {
+            Op::Linear(Linear {
+                prologue: prologue.clone(),
+                ..linear.clone()
+            })
+        })
+    });
 }
