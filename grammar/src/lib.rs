@@ -8,6 +8,7 @@
 
 mod calls;
 mod gbnf;
+mod masks;
 mod schema;
 #[cfg(target_arch = "wasm32")]
 mod web;
@@ -17,9 +18,11 @@ use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{
     InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv,
 };
-use llguidance::{Matcher, ParserFactory};
+use llguidance::{Matcher, ParserFactory, TokenParser};
+use masks::{MaskComputer, PlainTokens};
 use serde_json::Value;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A fault of a schema, a grammar or a token.
 #[derive(Debug, thiserror::Error)]
@@ -169,24 +172,32 @@ pub fn with_source<T>(
     })
 }
 
-/// Maximum characters of the tokens in a slice.
-const SLICE_CHARACTERS: [usize; 5] = [3, 6, 10, 20, 30];
+/// Compiled constraints that a vocabulary keeps: programs ask for the same ones again.
+const MAX_RECENT: usize = 4;
+/// Lexer states with which a constraint is compiled anew: less than half of what its limits allow.
+const MAX_RECENT_STATES: usize = 100_000;
 
-/// Classes of tokens that are blank, or plain text inside of a JSON string. Where a whole class is allowed,
-/// its tokens are not looked at. The more classes, the faster are the masks of strings with a
-/// `maxLength`, and the slower is the setup of a vocabulary.
-fn string_slices() -> Vec<String> {
-    let plain = r#"[^"\\\x00-\x1F\x7F]"#;
-    let up_to = |count: &usize| format!("{plain}{{1,{count}}}");
-    let mut slices = vec![r"[\x20\x0A\x0D\x09]+".to_owned()];
-    slices.extend(SLICE_CHARACTERS.iter().map(up_to));
-    slices.push(format!("{plain}+"));
-    slices
+/// A compiled constraint before its first token. Its copies share the lexer's states and the masks
+/// that they had.
+#[derive(Clone)]
+struct Compiled {
+    parser: TokenParser,
+    forces_text: bool,
+}
+
+/// A compiled constraint by its kind and source.
+struct Recent {
+    kind: String,
+    source: String,
+    compiled: Compiled,
 }
 
 /// The tokens of a model as bytes, in a trie.
 pub struct Vocabulary {
     factory: ParserFactory,
+    tokens: Arc<PlainTokens>,
+    /// The last one first.
+    recent: Mutex<VecDeque<Recent>>,
     size: usize,
     ends: Arc<[u32]>,
 }
@@ -223,7 +234,8 @@ impl Vocabulary {
         let trie =
             TokTrie::from(&TokRxInfo::new(size as u32, first), &tokens).with_eos_tokens(&ends);
         let env: TokEnv = Arc::new(TokenBytes { trie });
-        let slices = string_slices();
+        let tokens = Arc::new(PlainTokens::new(env.tok_trie()));
+        let slices = masks::slices();
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
             .map_err(|e| GrammarError::Step(e.to_string()))?;
         factory.quiet();
@@ -233,6 +245,8 @@ impl Vocabulary {
         };
         Ok(Vocabulary {
             factory,
+            tokens,
+            recent: Mutex::default(),
             size,
             ends: ends.into(),
         })
@@ -249,6 +263,47 @@ impl Vocabulary {
     /// If the schema or grammar is invalid, unsatisfiable, or uses a keyword that cannot be
     /// enforced.
     pub fn grammar(&self, constraint: Constraint) -> Result<Grammar, GrammarError> {
+        Ok(self.start(self.compile(constraint)?))
+    }
+
+    /// The same for a kind's name and its text: see [`with_source`]. Recent ones are not compiled
+    /// again.
+    ///
+    /// # Errors
+    /// As [`Self::grammar`] and [`with_source`].
+    pub fn grammar_from(&self, kind: &str, source: &str) -> Result<Grammar, GrammarError> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = recent
+            .iter()
+            .position(|one| one.kind == kind && one.source == source)
+            .and_then(|at| recent.remove(at))
+            .filter(|one| one.compiled.parser.parser.lexer_stats().num_states < MAX_RECENT_STATES);
+        let known = match known {
+            Some(known) => known,
+            None => Recent {
+                kind: kind.to_owned(),
+                source: source.to_owned(),
+                compiled: with_source(kind, source, |constraint| self.compile(constraint))
+                    .flatten()?,
+            },
+        };
+        let compiled = known.compiled.clone();
+        recent.push_front(known);
+        recent.truncate(MAX_RECENT);
+        Ok(self.start(compiled))
+    }
+
+    fn start(&self, compiled: Compiled) -> Grammar {
+        Grammar {
+            matcher: Matcher::new(Ok(compiled.parser)),
+            forces_text: compiled.forces_text,
+            size: self.size,
+            words: self.mask_words(),
+            ends: Arc::clone(&self.ends),
+        }
+    }
+
+    fn compile(&self, constraint: Constraint) -> Result<Compiled, GrammarError> {
         let invalid = |reason: String| GrammarError::Invalid {
             kind: constraint.kind(),
             reason,
@@ -257,26 +312,23 @@ impl Vocabulary {
             Constraint::Lark(text) => self.names_no_text(text),
             _ => true,
         };
-        let matcher = match self.matcher(constraint.compile()?) {
-            Ok(matcher) => matcher,
+        let parser = match self.parser(constraint.compile()?) {
+            Ok(parser) => parser,
             Err(error) => {
                 let Constraint::Answer(spec) = constraint else {
                     return Err(invalid(error));
                 };
                 // The tool at fault, if it is one.
                 let found = spec.each_tool().find_map(|(name, grammar)| {
-                    let error = self.matcher(grammar.ok()?).err()?;
+                    let error = self.parser(grammar.ok()?).err()?;
                     Some(format!("tool '{name}': {error}"))
                 });
                 return Err(invalid(found.unwrap_or(error)));
             }
         };
-        Ok(Grammar {
-            matcher,
+        Ok(Compiled {
+            parser,
             forces_text,
-            size: self.size,
-            words: self.mask_words(),
-            ends: Arc::clone(&self.ends),
         })
     }
 
@@ -289,14 +341,18 @@ impl Vocabulary {
         })
     }
 
-    /// Builds a matcher and its first mask, which finds grammars that nothing matches.
-    fn matcher(&self, grammar: TopLevelGrammar) -> Result<Matcher, String> {
-        let mut matcher = Matcher::new(self.factory.create_parser(grammar));
-        if let Some(error) = matcher.get_error() {
-            return Err(reason(&error));
-        }
+    /// Builds a parser, and its first mask, which finds grammars that nothing matches.
+    fn parser(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {
+        let created = self.factory.create_parser(grammar);
+        let mut parser = created.map_err(|error| reason(&error.to_string()))?;
+        parser.bias_computer = Arc::new(MaskComputer::new(
+            self.factory.tok_env().clone(),
+            Arc::clone(&self.tokens),
+            self.factory.slicer(),
+        ));
+        let mut matcher = Matcher::new(Ok(parser.clone()));
         match matcher.compute_mask_or_eos() {
-            Ok(_) => Ok(matcher),
+            Ok(_) => Ok(parser),
             Err(error) => Err(reason(&error.to_string())),
         }
     }

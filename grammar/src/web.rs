@@ -1,6 +1,6 @@
 //! The module's interface for pages.
 
-use crate::{ForcedPart, Grammar, GrammarError, Vocabulary, with_source};
+use crate::{ForcedPart, Grammar, GrammarError, Vocabulary};
 use js_sys::{Array, Uint8Array};
 use wasm_bindgen::prelude::*;
 
@@ -38,10 +38,9 @@ impl JsVocabulary {
         Ok(JsVocabulary(vocabulary))
     }
 
-    /// Compiles a constraint: see [`with_source`].
+    /// Compiles a constraint: see [`Vocabulary::grammar_from`].
     pub fn grammar(&self, kind: &str, source: &str) -> Result<JsGrammar, JsError> {
-        let compiled = with_source(kind, source, |constraint| self.0.grammar(constraint));
-        let compiled = compiled.flatten();
+        let compiled = self.0.grammar_from(kind, source);
         Ok(JsGrammar {
             grammar: compiled.map_err(|e| js_error(&e))?,
             mask: vec![0; self.0.mask_words()],

@@ -391,9 +391,18 @@ fn single_tokens_are_valid_where_the_mask_has_them() {
         "name": { "type": "string", "maxLength": 5 }, "count": { "type": "integer", "minimum": -3, "maximum": 44 },
         "kind": { "enum": ["true", "one", null] }, "all": { "type": "array", "items": { "type": "number" }, "maxItems": 3 },
     }, "required": ["name"], "additionalProperties": false });
+    // States of the lexer that come back.
+    let lists = json!({ "type": "array", "minItems": 5, "items": { "anyOf": [
+        { "type": "string", "maxLength": 4 }, { "type": "array", "items": { "type": "string", "pattern": "^[a-n ,]{0,3}$" } },
+    ] } });
     let choices = ["nameless".to_owned(), "name".to_owned(), "null".to_owned()];
     let constraints = || {
         [
+            Constraint::JsonSchema(&lists),
+            Constraint::Regex("([a-c]{1,3}, ?)*[a-d]{4}|([a-c]+ ;)*"),
+            Constraint::Lark(
+                "start: (WORD \" \"? \"e\"?)+ END\nWORD: /[a-e ]{1,3}/\nEND: \"name\"",
+            ),
             Constraint::JsonSchema(&schema),
             Constraint::JsonObject,
             Constraint::Regex("(name|true)+[0-9]{2,4}(\\[\\])?"),
@@ -407,7 +416,7 @@ fn single_tokens_are_valid_where_the_mask_has_them() {
         for _ in 0..6 {
             let constraint = constraints().into_iter().nth(number).expect("one");
             let mut grammar = vocabulary.grammar(constraint).expect("a grammar");
-            for _ in 0..24 {
+            for _ in 0..40 {
                 let words = mask(&mut grammar);
                 let allowed: Vec<u32> = (0..END).filter(|id| allows(&words, *id)).collect();
                 for id in 0..END {
@@ -425,4 +434,34 @@ fn single_tokens_are_valid_where_the_mask_has_them() {
             }
         }
     }
+}
+
+#[test]
+fn recent_constraints_start_anew() {
+    let schema = json!({ "type": "array", "items": { "type": "string", "maxLength": 4 } });
+    let schema = schema.to_string();
+    let vocabulary = vocabulary();
+    let run = |text: &str| -> Vec<Vec<u32>> {
+        let mut grammar = vocabulary
+            .grammar_from("json_schema", &schema)
+            .expect("a grammar");
+        let steps = text.bytes().map(|byte| {
+            let words = mask(&mut grammar);
+            grammar.accept(u32::from(byte)).expect("an allowed token");
+            words
+        });
+        steps.collect()
+    };
+    let first = run(r#"["abcd","","x"]"#);
+    run(r#"["ab"#);
+    assert_eq!(run(r#"["abcd","","x"]"#), first);
+    for other in ["[a-c]+", "[d-f]+", "[g-i]+", "[j-l]+", "[m-o]+"] {
+        let mut grammar = vocabulary.grammar_from("regex", other).expect("a grammar");
+        let first = u32::from(other.as_bytes()[1]);
+        assert!(allows(&mask(&mut grammar), first), "{other}");
+        grammar.accept(first).expect("an allowed token");
+    }
+    assert_eq!(run(r#"["abcd","","x"]"#), first);
+    assert!(vocabulary.grammar_from("regex", "(").is_err());
+    assert!(vocabulary.grammar_from("unknown", "").is_err());
 }
