@@ -14,6 +14,13 @@ let requestTimeout = REQUEST_TIMEOUT_MS;
 const RETRY_MS = 250;
 /** Number of prefill dispatches to submit before recording the rest: the GPU works meanwhile. */
 const FIRST_SUBMIT = 48;
+/**
+ * Dispatches of a submit while a read is under way. Chromium's GPU process takes several microseconds for each, and looks for
+ * finished work after each submit.
+ */
+const READING_SUBMIT = 48;
+/** Programs of at most this many dispatches are submitted with what follows them in the same task. */
+const SHORT_PROGRAM = 16;
 const RETRIES = 20;
 /** Bytes of staging buffers to keep for later reads. */
 const MAX_STAGED_BYTES = 32 << 20;
@@ -42,6 +49,8 @@ const HURRY_MS = 32;
 /** Milliseconds between two commands that hurry a readback: at least this, and this share of the time waited. */
 const HURRY_GAP_MS = 0.1;
 const HURRY_SHARE = 1 / 16;
+/** Commands that hurry a readback and were not answered: more would only keep the GPU process busy. */
+const HURRY_COMMANDS = 2;
 
 /** Memory to sleep on. Shared WebAssembly memory needs no cross-origin isolation, unlike SharedArrayBuffer's constructor. */
 let sleeper;
@@ -302,6 +311,10 @@ export class JsGpu {
     /** Queued work, and whether some is running; used only if `group` is not 0. */
     this.later = [];
     this.busy = false;
+    /** Command buffers that wait for what follows them. */
+    this.unsubmitted = [];
+    /** Reads that are under way. */
+    this.reads = 0;
     device.addEventListener("uncapturederror", (event) => this.fail(this.doing, event.error));
     device.lost.then((info) => this.markLost(info.message || info.reason));
   }
@@ -443,10 +456,30 @@ export class JsGpu {
     return ignoreRejection(new Promise((resolve, reject) => void this.enqueueAsync(() => act().then(resolve, reject))));
   }
 
-  /** Submits command buffers behind the writes so far. */
+  /** Submits command buffers behind the work so far. */
   submit(commands) {
+    const all = [...this.unsubmitted, ...commands];
+    this.unsubmitted = [];
     this.uploads.flush();
-    this.queue.submit(commands);
+    if (all.length > 0) this.queue.submit(all);
+  }
+
+  /** Submits a command buffer with what follows it in this task. */
+  submitSoon(commands) {
+    this.unsubmitted.push(commands);
+    if (this.unsubmitted.length > 1) return;
+    queueMicrotask(() => {
+      try {
+        this.flush();
+      } catch (error) {
+        this.breakDown(error);
+      }
+    });
+  }
+
+  /** Submits what waits. */
+  flush() {
+    if (this.unsubmitted.length > 0) this.submit([]);
   }
 
   /** Submits one command buffer; waits for it if only one may be in flight. */
@@ -522,7 +555,7 @@ export class JsGpu {
     const buffer = this.buffers[slot];
     this.bytes -= buffer.size;
     this.enqueue(() => {
-      this.uploads.flush();
+      this.submit([]);
       buffer.destroy();
     });
     this.buffers[slot] = undefined;
@@ -534,6 +567,7 @@ export class JsGpu {
     // The caller may reuse its bytes after this returns.
     if (this.busy) bytes = bytes.slice();
     this.enqueue(() => {
+      this.flush();
       if (bytes.length > LARGE_TRANSFER_BYTES) this.doing = `an upload to ${buffer.label}`;
       const taken = this.uploads.write(buffer, offset, bytes);
       if (taken < bytes.length) this.queue.writeBuffer(buffer, offset + taken, bytes, taken);
@@ -626,21 +660,25 @@ export class JsGpu {
       return void this.enqueueAsync(() => this.runGroups(steps));
     }
     let encoder = this.device.createCommandEncoder();
+    let dispatches = 0;
     if (programs.length > 0) {
       let pass = encoder.beginComputePass();
       let last = null;
-      let early = FIRST_SUBMIT;
+      // A step that waits for a read takes its time to the process that would answer it.
+      const isStep = programs.length === 1 && this.reads > 0;
+      let early = grids ? FIRST_SUBMIT : isStep ? READING_SUBMIT : Infinity;
       for (const slot of programs) {
         const steps = this.programs[slot];
+        dispatches += steps.length;
         for (let i = 0; i < steps.length; i++) {
           const step = steps[i];
-          if (grids && i === early) {
+          if (i === early) {
             pass.end();
             this.submit([encoder.finish()]);
             encoder = this.device.createCommandEncoder();
             pass = encoder.beginComputePass();
             last = null;
-            early *= 3;
+            early = grids ? 3 * early : early + READING_SUBMIT;
           }
           const x = grids ? grids[3 * i] : step.x;
           const y = grids ? grids[3 * i + 1] : step.y;
@@ -656,7 +694,8 @@ export class JsGpu {
       }
       pass.end();
     }
-    this.submit([encoder.finish()]);
+    if (dispatches > SHORT_PROGRAM) this.submit([encoder.finish()]);
+    else this.submitSoon(encoder.finish());
   }
 
   /** The dispatches of programs, with their grids. */
@@ -683,13 +722,13 @@ export class JsGpu {
 
   copy(from, fromOffset, to, toOffset, size) {
     const [source, target] = [this.buffers[from], this.buffers[to]];
-    const act = async () => {
+    const record = () => {
       const encoder = this.device.createCommandEncoder();
       encoder.copyBufferToBuffer(source, fromOffset, target, toOffset, size);
-      return this.submitAndWait(encoder.finish());
+      return encoder.finish();
     };
-    if (this.group === 0 && !this.busy) act().catch((error) => this.breakDown(error));
-    else void this.enqueueAsync(act);
+    if (this.group === 0 && !this.busy) this.submitSoon(record());
+    else void this.enqueueAsync(async () => this.submitAndWait(record()));
   }
 
   stagingBuffer(size) {
@@ -710,7 +749,10 @@ export class JsGpu {
   /** Reads bytes after all work submitted so far. */
   read(slot, offset, size) {
     const source = this.buffers[slot];
-    return this.turn(() => this.readBuffer(source, offset, size));
+    return this.turn(() => {
+      this.reads++;
+      return this.readBuffer(source, offset, size).finally(() => this.reads--);
+    });
   }
 
   /**
@@ -724,17 +766,19 @@ export class JsGpu {
 
   async sendCommandsUntil(promise) {
     let waiting = true;
+    let unanswered = 0;
     const settled = () => void (waiting = false);
     promise.then(settled, settled);
     const { port1, port2 } = new MessageChannel();
     const began = performance.now();
     for (let waited = 0, next = 0; waiting && waited < HURRY_MS && this.lost === null; waited = performance.now() - began) {
-      if (waited >= next) {
+      if (waited >= next && unanswered < HURRY_COMMANDS) {
+        unanswered++;
         this.device.pushErrorScope("validation");
-        this.device.popErrorScope().catch(() => {});
+        this.device.popErrorScope().catch(() => {}).then(() => unanswered--);
         next = waited + Math.max(HURRY_GAP_MS, waited * HURRY_SHARE);
       } else {
-        sleep(Math.min(next - waited, HURRY_GAP_MS));
+        sleep(Math.min(Math.max(next - waited, HURRY_GAP_MS / 4), HURRY_GAP_MS));
       }
       // Commands are sent, and answers arrive, between two tasks.
       await new Promise((resolve) => {
@@ -766,7 +810,7 @@ export class JsGpu {
 
   idle() {
     return this.turn(() => {
-      this.uploads.flush();
+      this.submit([]);
       return this.answer(this.queue.onSubmittedWorkDone(), "onSubmittedWorkDone");
     });
   }
