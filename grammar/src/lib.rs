@@ -177,12 +177,24 @@ const MAX_RECENT: usize = 4;
 /// Lexer states with which a constraint is compiled anew: less than half of what its limits allow.
 const MAX_RECENT_STATES: usize = 100_000;
 
+/// Maximum work of the lexer for a mask, of about 0.1 us each. Beyond it the answer stops with an
+/// error; a mask of words in all scripts needs more than llguidance's own 200,000.
+const STEP_FUEL: u64 = 5_000_000;
+
 /// A compiled constraint before its first token. Its copies share the lexer's states and the masks
 /// that they had.
 #[derive(Clone)]
 struct Compiled {
     parser: TokenParser,
     forces_text: bool,
+}
+
+impl Compiled {
+    /// Whether another generation can begin with it.
+    fn is_usable(&self) -> bool {
+        let lexer = self.parser.parser.lexer_stats();
+        !lexer.error && lexer.num_states < MAX_RECENT_STATES
+    }
 }
 
 /// A compiled constraint by its kind and source.
@@ -241,6 +253,7 @@ impl Vocabulary {
         factory.quiet();
         *factory.limits_mut() = ParserLimits {
             verbose_errors: false,
+            step_lexer_fuel: STEP_FUEL,
             ..ParserLimits::default()
         };
         Ok(Vocabulary {
@@ -277,7 +290,7 @@ impl Vocabulary {
             .iter()
             .position(|one| one.kind == kind && one.source == source)
             .and_then(|at| recent.remove(at))
-            .filter(|one| one.compiled.parser.parser.lexer_stats().num_states < MAX_RECENT_STATES);
+            .filter(|one| one.compiled.is_usable());
         let known = match known {
             Some(known) => known,
             None => Recent {

@@ -465,3 +465,52 @@ fn recent_constraints_start_anew() {
     assert!(vocabulary.grammar_from("regex", "(").is_err());
     assert!(vocabulary.grammar_from("unknown", "").is_err());
 }
+
+/// Words in all scripts take more of the lexer's work in a mask than other expressions do.
+#[test]
+fn words_in_many_scripts_have_masks() {
+    let mut tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).collect();
+    let scripts = [
+        0xc0..0x250u32,
+        0x386..0x482,
+        0x5d0..0x5eb,
+        0x620..0x64b,
+        0x904..0x93a,
+        0xe01..0xe31,
+        0x10a0..0x10fb,
+        0x1e00..0x1f00,
+        0x3041..0x30ff,
+        0x4e00..0x5600,
+        0xac00..0xb400,
+    ];
+    for letter in scripts.into_iter().flatten().filter_map(char::from_u32) {
+        for text in [
+            format!("{letter}"),
+            format!("members{letter}"),
+            format!(" notation {letter}{letter}"),
+        ] {
+            tokens.push(text.into_bytes());
+        }
+    }
+    let end = tokens.len() as u32;
+    tokens.push(b"<end>".to_vec());
+    let vocabulary = Vocabulary::new(tokens, &[end]).expect("a vocabulary");
+    let mut random = 11u64;
+    for _ in 0..4 {
+        let mut grammar = vocabulary
+            .grammar_from("regex", r"(\w+ ?){1,60}\.")
+            .expect("a grammar");
+        for _ in 0..20 {
+            let mut words = vec![0; vocabulary.mask_words()];
+            grammar.write_mask(&mut words).expect("a mask");
+            let allowed: Vec<u32> = (256..end).filter(|id| allows(&words, *id)).collect();
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(99);
+            let Some(id) = allowed.get((random >> 33) as usize % allowed.len().max(1)) else {
+                break;
+            };
+            grammar.accept(*id).expect("an allowed token");
+        }
+    }
+}
