@@ -141,6 +141,72 @@ test("new grids apply to later runs, not to queued ones", async () => {
   }
 });
 
+test("short work is submitted with what follows it, and a step leaves time to a read", async () => {
+  const found = await page.evaluate(async () => {
+    const counted = async (steps) => {
+      const made = await scene(steps);
+      const { submit } = made.gpu.queue;
+      const sizes = [];
+      made.gpu.queue.submit = (buffers) => (sizes.push(buffers.length), submit.call(made.gpu.queue, buffers));
+      return { ...made, sizes };
+    };
+    const short = await counted(3);
+    short.gpu.run([short.program], undefined);
+    short.gpu.copy(short.b, 0, short.a, 0, 128);
+    const joined = await short.numbers(short.a);
+    short.gpu.run([short.program], undefined);
+    const waiting = short.sizes.length;
+    await Promise.resolve();
+    const alone = [...short.sizes.splice(0), waiting];
+    // A write behind a short program must not reach it.
+    short.gpu.run([short.program], undefined);
+    short.gpu.write(short.a, 0, new Uint8Array(256));
+    short.gpu.run([short.program], undefined);
+    const ordered = await short.numbers(short.b);
+    const long = await counted(100);
+    long.gpu.run([long.program], undefined);
+    const first = long.numbers(long.a);
+    long.gpu.run([long.program], undefined);
+    const second = long.numbers(long.a);
+    const values = [(await first)[0], (await second)[0]];
+    long.gpu.run([long.program], undefined);
+    await long.gpu.idle();
+    return { joined: [joined[0], joined[40]], alone, ordered: ordered[0], values, sizes: long.sizes, errors: [await short.gpu.takeError(), await long.gpu.takeError()] };
+  });
+  // Three steps leave 3 in b and 2 in a; b's first half is copied to a.
+  assert.deepEqual(found.joined, [3, 2]);
+  // A program, a copy and the read; then a program, submitted only when the task had ended.
+  assert.deepEqual(found.alone, [3, 1, 1]);
+  assert.equal(found.ordered, 3);
+  assert.deepEqual(found.values, [100, 200]);
+  // Whole, its read, in three parts behind a read, its read, whole.
+  assert.deepEqual(found.sizes.filter((size) => size > 0), [1, 1, 1, 1, 1, 1, 1]);
+  assert.deepEqual(found.errors, [undefined, undefined]);
+});
+
+test("at most two commands hurry a readback that is not answered", async () => {
+  const found = await page.evaluate(async () => {
+    const { gpu, numbers, a } = await scene(1);
+    let sent = 0;
+    gpu.device.pushErrorScope = () => sent++;
+    const answers = [];
+    gpu.device.popErrorScope = () => new Promise((resolve) => answers.push(resolve));
+    let settle;
+    gpu.hurry(new Promise((resolve) => (settle = resolve)));
+    const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    await pause(12);
+    const unanswered = sent;
+    answers.shift()(null);
+    await pause(12);
+    const answered = sent;
+    settle();
+    delete gpu.device.pushErrorScope;
+    delete gpu.device.popErrorScope;
+    return { unanswered, answered, numbers: (await numbers(a)).length };
+  });
+  assert.deepEqual(found, { unanswered: 2, answered: 3, numbers: 64 });
+});
+
 test("staging buffers are reused, up to 32 MiB", async () => {
   const found = await page.evaluate(async () => {
     const { gpu } = await scene(1);
