@@ -15,12 +15,12 @@ const RETRY_MS = 250;
 /** Number of prefill dispatches to submit before recording the rest: the GPU works meanwhile. */
 const FIRST_SUBMIT = 48;
 /**
- * Dispatches of a submit while a read is under way. Chromium's GPU process takes several microseconds for each, and looks for
- * finished work after each submit.
+ * Maximum dispatches of a submit while a read is under way. Chromium's GPU process takes several microseconds for each, and
+ * looks for finished work after each submit.
  */
-const READING_SUBMIT = 48;
-/** Programs of at most this many dispatches are submitted with what follows them in the same task. */
-const SHORT_PROGRAM = 16;
+const MAX_DISPATCHES_BEHIND_READ = 48;
+/** Maximum dispatches of a program that is submitted with what follows it before the next microtask. */
+const MAX_SHORT_PROGRAM = 16;
 const RETRIES = 20;
 /** Bytes of staging buffers to keep for later reads. */
 const MAX_STAGED_BYTES = 32 << 20;
@@ -49,8 +49,8 @@ const HURRY_MS = 32;
 /** Milliseconds between two commands that hurry a readback: at least this, and this share of the time waited. */
 const HURRY_GAP_MS = 0.1;
 const HURRY_SHARE = 1 / 16;
-/** Commands that hurry a readback and were not answered: more would only keep the GPU process busy. */
-const HURRY_COMMANDS = 2;
+/** Maximum commands that hurry a readback without an answer: more would only keep the GPU process busy. */
+const MAX_UNANSWERED_COMMANDS = 2;
 
 /** Memory to sleep on. Shared WebAssembly memory needs no cross-origin isolation, unlike SharedArrayBuffer's constructor. */
 let sleeper;
@@ -311,7 +311,7 @@ export class JsGpu {
     /** Queued work, and whether some is running; used only if `group` is not 0. */
     this.later = [];
     this.busy = false;
-    /** Command buffers that wait for what follows them. */
+    /** Command buffers to submit with what follows them. */
     this.unsubmitted = [];
     /** Reads that are under way. */
     this.reads = 0;
@@ -464,7 +464,7 @@ export class JsGpu {
     if (all.length > 0) this.queue.submit(all);
   }
 
-  /** Submits a command buffer with what follows it in this task. */
+  /** Submits a command buffer with what follows it, at the latest in the next microtask. */
   submitSoon(commands) {
     this.unsubmitted.push(commands);
     if (this.unsubmitted.length > 1) return;
@@ -664,9 +664,9 @@ export class JsGpu {
     if (programs.length > 0) {
       let pass = encoder.beginComputePass();
       let last = null;
-      // A step that waits for a read takes its time to the process that would answer it.
+      // Splits the step: the GPU process looks for finished reads between submits.
       const isStep = programs.length === 1 && this.reads > 0;
-      let early = grids ? FIRST_SUBMIT : isStep ? READING_SUBMIT : Infinity;
+      let early = grids ? FIRST_SUBMIT : isStep ? MAX_DISPATCHES_BEHIND_READ : Infinity;
       for (const slot of programs) {
         const steps = this.programs[slot];
         dispatches += steps.length;
@@ -678,7 +678,7 @@ export class JsGpu {
             encoder = this.device.createCommandEncoder();
             pass = encoder.beginComputePass();
             last = null;
-            early = grids ? 3 * early : early + READING_SUBMIT;
+            early = grids ? 3 * early : early + MAX_DISPATCHES_BEHIND_READ;
           }
           const x = grids ? grids[3 * i] : step.x;
           const y = grids ? grids[3 * i + 1] : step.y;
@@ -694,7 +694,7 @@ export class JsGpu {
       }
       pass.end();
     }
-    if (dispatches > SHORT_PROGRAM) this.submit([encoder.finish()]);
+    if (dispatches > MAX_SHORT_PROGRAM) this.submit([encoder.finish()]);
     else this.submitSoon(encoder.finish());
   }
 
@@ -772,7 +772,7 @@ export class JsGpu {
     const { port1, port2 } = new MessageChannel();
     const began = performance.now();
     for (let waited = 0, next = 0; waiting && waited < HURRY_MS && this.lost === null; waited = performance.now() - began) {
-      if (waited >= next && unanswered < HURRY_COMMANDS) {
+      if (waited >= next && unanswered < MAX_UNANSWERED_COMMANDS) {
         unanswered++;
         this.device.pushErrorScope("validation");
         this.device.popErrorScope().catch(() => {}).then(() => unanswered--);

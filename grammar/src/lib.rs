@@ -15,6 +15,7 @@ mod web;
 
 pub use calls::AnswerSpec;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{
     InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv,
 };
@@ -22,6 +23,7 @@ use llguidance::{Matcher, ParserFactory, TokenParser};
 use masks::{MaskComputer, PlainTokens};
 use serde_json::Value;
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A fault of a schema, a grammar or a token.
@@ -172,17 +174,16 @@ pub fn with_source<T>(
     })
 }
 
-/// Compiled constraints that a vocabulary keeps: programs ask for the same ones again.
+/// Maximum number of compiled constraints in a vocabulary's cache: programs use the same ones again.
 const MAX_RECENT: usize = 4;
-/// Lexer states with which a constraint is compiled anew: less than half of what its limits allow.
-const MAX_RECENT_STATES: usize = 100_000;
+/// Maximum bytes of the lexer of a cached constraint.
+const MAX_RECENT_BYTES: usize = 16 << 20;
 
-/// Maximum work of the lexer for a mask, of about 0.1 us each. Beyond it the answer stops with an
+/// Maximum fuel of the lexer for a mask, about 0.15 s natively. Beyond it the answer stops with an
 /// error; a mask of words in all scripts needs more than llguidance's own 200,000.
-const STEP_FUEL: u64 = 5_000_000;
+const STEP_FUEL: u64 = 2_000_000;
 
-/// A compiled constraint before its first token. Its copies share the lexer's states and the masks
-/// that they had.
+/// A compiled constraint before its first token. Its copies share the lexer and the cache of masks.
 #[derive(Clone)]
 struct Compiled {
     parser: TokenParser,
@@ -190,10 +191,10 @@ struct Compiled {
 }
 
 impl Compiled {
-    /// Whether another generation can begin with it.
+    /// Whether it stays in the cache: its lexer has not failed, and is not too large.
     fn is_usable(&self) -> bool {
         let lexer = self.parser.parser.lexer_stats();
-        !lexer.error && lexer.num_states < MAX_RECENT_STATES
+        !lexer.error && lexer.num_bytes < MAX_RECENT_BYTES
     }
 }
 
@@ -279,18 +280,18 @@ impl Vocabulary {
         Ok(self.start(self.compile(constraint)?))
     }
 
-    /// The same for a kind's name and its text: see [`with_source`]. Recent ones are not compiled
-    /// again.
+    /// Compiles a constraint given as the name of a kind and its text (see [`with_source`]), or reuses a
+    /// recent one.
     ///
     /// # Errors
     /// As [`Self::grammar`] and [`with_source`].
     pub fn grammar_from(&self, kind: &str, source: &str) -> Result<Grammar, GrammarError> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.retain(|one| one.compiled.is_usable());
         let known = recent
             .iter()
             .position(|one| one.kind == kind && one.source == source)
-            .and_then(|at| recent.remove(at))
-            .filter(|one| one.compiled.is_usable());
+            .and_then(|at| recent.remove(at));
         let known = match known {
             Some(known) => known,
             None => Recent {
@@ -363,8 +364,9 @@ impl Vocabulary {
             Arc::clone(&self.tokens),
             self.factory.slicer(),
         ));
-        let mut matcher = Matcher::new(Ok(parser.clone()));
-        match matcher.compute_mask_or_eos() {
+        parser.start_without_prompt();
+        let mask = catch_unwind(AssertUnwindSafe(|| parser.compute_mask()));
+        match mask {
             Ok(_) => Ok(parser),
             Err(error) => Err(reason(&error.to_string())),
         }

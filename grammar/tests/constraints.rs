@@ -5,8 +5,20 @@ use jerboa_grammar::{Constraint, ForcedPart, Grammar, GrammarError, Vocabulary};
 use serde_json::json;
 
 /// Bytes 0 to 255, then these, then the end token.
-const LONG_TOKENS: [&str; 12] = [
-    "{\"", "\":", "\"}", "\",", "true", "false", "null", "name", " \"", "123", "ü", "[]",
+const LONG_TOKENS: [&str; 13] = [
+    "{\"",
+    "\":",
+    "\"}",
+    "\",",
+    "true",
+    "false",
+    "null",
+    "name",
+    " \"",
+    "123",
+    "ü",
+    "[]",
+    "a token of more than thirty characters",
 ];
 const END: u32 = 256 + LONG_TOKENS.len() as u32;
 
@@ -393,7 +405,7 @@ fn single_tokens_are_valid_where_the_mask_has_them() {
     }, "required": ["name"], "additionalProperties": false });
     // States of the lexer that come back.
     let lists = json!({ "type": "array", "minItems": 5, "items": { "anyOf": [
-        { "type": "string", "maxLength": 4 }, { "type": "array", "items": { "type": "string", "pattern": "^[a-n ,]{0,3}$" } },
+        { "type": "string", "maxLength": 4 }, { "type": "string", "minLength": 50, "maxLength": 400 }, { "type": "array", "items": { "type": "string", "pattern": "^[a-n ,]{0,3}$" } },
     ] } });
     let choices = ["nameless".to_owned(), "name".to_owned(), "null".to_owned()];
     let constraints = || {
@@ -464,6 +476,45 @@ fn recent_constraints_start_anew() {
     assert_eq!(run(r#"["abcd","","x"]"#), first);
     assert!(vocabulary.grammar_from("regex", "(").is_err());
     assert!(vocabulary.grammar_from("unknown", "").is_err());
+}
+
+/// Generations of one constraint share the lexer and the masks that it found.
+#[test]
+fn generations_of_a_constraint_in_turns_have_the_masks_of_each_alone() {
+    let schema = json!({ "type": "array", "items": { "type": "string", "maxLength": 6 } });
+    let schema = schema.to_string();
+    let texts = [
+        r#"["abcdef","g"]"#,
+        r#"["","name","true"]"#,
+        r#"["a\n","b"]"#,
+    ];
+    let start = |vocabulary: &Vocabulary| {
+        vocabulary
+            .grammar_from("json_schema", &schema)
+            .expect("a grammar")
+    };
+    let step = |grammar: &mut Grammar, byte: u8| {
+        let words = mask(grammar);
+        grammar.accept(u32::from(byte)).expect("an allowed token");
+        words
+    };
+    let alone = texts.map(|text| {
+        let mut grammar = start(&vocabulary());
+        text.bytes()
+            .map(|byte| step(&mut grammar, byte))
+            .collect::<Vec<_>>()
+    });
+    let shared = vocabulary();
+    let mut grammars = texts.map(|_| start(&shared));
+    for at in 0..texts.iter().map(|text| text.len()).max().unwrap_or(0) {
+        for (number, text) in texts.iter().enumerate() {
+            if let Some(byte) = text.as_bytes().get(at) {
+                let words = step(&mut grammars[number], *byte);
+                assert_eq!(words, alone[number][at], "{text}: byte {at}");
+            }
+        }
+    }
+    assert!(grammars.iter_mut().all(Grammar::is_complete));
 }
 
 /// Words in all scripts take more of the lexer's work in a mask than other expressions do.

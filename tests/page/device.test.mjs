@@ -187,24 +187,30 @@ test("short work is submitted with what follows it, and a step leaves time to a 
 test("at most two commands hurry a readback that is not answered", async () => {
   const found = await page.evaluate(async () => {
     const { gpu, numbers, a } = await scene(1);
-    let sent = 0;
-    gpu.device.pushErrorScope = () => sent++;
-    const answers = [];
-    gpu.device.popErrorScope = () => new Promise((resolve) => answers.push(resolve));
-    let settle;
-    gpu.hurry(new Promise((resolve) => (settle = resolve)));
     const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-    await pause(12);
-    const unanswered = sent;
-    answers.shift()(null);
-    await pause(12);
-    const answered = sent;
-    settle();
+    let unanswered = 0;
+    let most = 0;
+    let answered = 0;
+    gpu.device.pushErrorScope = () => {};
+    gpu.device.popErrorScope = () => {
+      most = Math.max(most, ++unanswered);
+      // The first commands of each attempt have no answer for a while.
+      return pause(4).then(() => (unanswered--, answered++, null));
+    };
+    // A busy machine may take longer than a readback is hurried.
+    for (let attempt = 0; attempt < 20 && answered < 3; attempt++) {
+      answered = 0;
+      let settle;
+      gpu.hurry(new Promise((resolve) => (settle = resolve)));
+      await pause(20);
+      settle();
+      await pause(20);
+    }
     delete gpu.device.pushErrorScope;
     delete gpu.device.popErrorScope;
-    return { unanswered, answered, numbers: (await numbers(a)).length };
+    return { most, goesOn: answered >= 3, numbers: (await numbers(a)).length };
   });
-  assert.deepEqual(found, { unanswered: 2, answered: 3, numbers: 64 });
+  assert.deepEqual(found, { most: 2, goesOn: true, numbers: 64 });
 });
 
 test("staging buffers are reused, up to 32 MiB", async () => {
