@@ -506,11 +506,11 @@ fn generations_of_a_constraint_in_turns_have_the_masks_of_each_alone() {
     });
     let shared = vocabulary();
     let mut grammars = texts.map(|_| start(&shared));
-    for at in 0..texts.iter().map(|text| text.len()).max().unwrap_or(0) {
-        for (number, text) in texts.iter().enumerate() {
-            if let Some(byte) = text.as_bytes().get(at) {
-                let words = step(&mut grammars[number], *byte);
-                assert_eq!(words, alone[number][at], "{text}: byte {at}");
+    let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
+    for at in 0..longest {
+        for ((text, expected), grammar) in texts.iter().zip(&alone).zip(&mut grammars) {
+            if let (Some(byte), Some(expected)) = (text.as_bytes().get(at), expected.get(at)) {
+                assert_eq!(&step(grammar, *byte), expected, "{text}: byte {at}");
             }
         }
     }
