@@ -124,6 +124,8 @@ pub struct DecodeLoop<'a> {
     is_cut: bool,
     /// Whether the last token was read back before any step was queued behind it.
     was_alone: bool,
+    /// What the constraint took after the last batch, in milliseconds.
+    constraint_ms: f64,
     /// Times that tokens were read back.
     readbacks: usize,
     /// Whether steps may be submitted before the host has seen the tokens of the last.
@@ -226,6 +228,7 @@ impl<'a> DecodeLoop<'a> {
             is_holding: false,
             is_cut: false,
             was_alone: false,
+            constraint_ms: 0.0,
             readbacks: 0,
             forward_submitted: false,
             speculation: None,
@@ -552,10 +555,15 @@ impl<'a> DecodeLoop<'a> {
         let is_own = self.returned == self.masked_token;
         let is_alone = is_own && batch.steps == 1 && self.in_flight.is_empty();
         let was_alone = std::mem::replace(&mut self.was_alone, is_alone);
-        let Some(costs) = self.ahead.as_mut().and_then(|ahead| ahead.costs.as_mut()) else {
+        let Some(ahead) = &mut self.ahead else {
             return;
         };
-        if is_alone && was_alone {
+        // A sampled token needs its mask even if it was queued: a slow one says nothing about the wait.
+        let waits = ahead.is_greedy || self.constraint_ms <= took / 2.0;
+        let Some(costs) = ahead.costs.as_mut() else {
+            return;
+        };
+        if is_alone && was_alone && waits {
             costs.record_alone(took);
         } else if !is_own && batch.is_representative {
             costs.record_queued(took / batch.steps as f64);
@@ -599,7 +607,9 @@ impl<'a> DecodeLoop<'a> {
             if tokens[..own].iter().any(|t| *t >= u32::MAX - 1) {
                 return Err(session.sampling_error(&self.pipeline, self.returned).await);
             }
+            let began = now_ms();
             self.constrain(session, &mut tokens, own, &words)?;
+            self.constraint_ms = now_ms() - began;
             if !tokens.is_empty() {
                 return Ok(tokens);
             }
