@@ -259,12 +259,7 @@ fn subgroup_matrix(bench: &Bench) -> Result<(), Box<dyn Error>> {
 fn short_prompts(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for rows in [16, 32, 64] {
         bench.set_rows(rows);
-        for (n, k, gated) in [
-            (6144, 4096, false),
-            (4096, 4096, false),
-            (28672, 4096, true),
-            (4096, 14336, false),
-        ] {
+        for (n, k, gated) in LLAMA_SHAPES {
             for height in [32, 64, 128] {
                 prefill_matmul(bench, ("q4", affine(4)), (n, k, gated), rows, height)?;
             }
@@ -273,11 +268,12 @@ fn short_prompts(bench: &Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// n, k and whether it is gated, of the matmuls of Qwen2-0.5B and Llama-3.1-8B that batches bench.
-const BATCH_SHAPES: [(usize, usize, bool); 7] = [
-    (1152, 896, false),
-    (9728, 896, true),
-    (896, 4864, false),
+/// n, k and whether it is gated, of matmuls of Qwen2-0.5B.
+const QWEN2_SHAPES: [(usize, usize, bool); 3] =
+    [(1152, 896, false), (9728, 896, true), (896, 4864, false)];
+
+/// The same of Llama-3.1-8B.
+const LLAMA_SHAPES: [(usize, usize, bool); 4] = [
     (6144, 4096, false),
     (4096, 4096, false),
     (28672, 4096, true),
@@ -289,7 +285,7 @@ const BATCH_SHAPES: [(usize, usize, bool); 7] = [
 fn batched_gemv(bench: &Bench) -> Result<(), Box<dyn Error>> {
     for rows in [2u32, 4, 8] {
         bench.set_rows(rows);
-        for (n, k, gated) in BATCH_SHAPES {
+        for (n, k, gated) in QWEN2_SHAPES.into_iter().chain(LLAMA_SHAPES) {
             let mut times = Vec::new();
             for batch in [false, true] {
                 let (launches, _) = bench.launches(affine(4), n, k, gated, |m| {
@@ -349,7 +345,7 @@ fn packed_gemm(bench: &Bench) -> Result<(), Box<dyn Error>> {
     };
     for rows in [16u32, 32, 128] {
         bench.set_rows(rows);
-        for (n, k, gated) in BATCH_SHAPES {
+        for (n, k, gated) in QWEN2_SHAPES.into_iter().chain(LLAMA_SHAPES) {
             print!("packed {rows} q4 {n}x{k}:");
             for target in [528, 1056, 2112] {
                 let times = [0, 1].map(|which| {

@@ -43,6 +43,22 @@ fn mask(grammar: &mut Grammar) -> Vec<u32> {
     words
 }
 
+/// The mask before a byte, which is accepted.
+fn step(grammar: &mut Grammar, byte: u8) -> Vec<u32> {
+    let words = mask(grammar);
+    grammar.accept(u32::from(byte)).expect("an allowed token");
+    words
+}
+
+/// One of some tokens, by a linear congruential generator.
+fn pick(tokens: &[u32], random: &mut u64) -> Option<u32> {
+    *random = random
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(99);
+    let at = (*random >> 33) as usize % tokens.len().max(1);
+    tokens.get(at).copied()
+}
+
 /// Whether the grammar accepts this text to its end, one byte per token.
 fn takes(constraint: Constraint, text: &str) -> bool {
     let mut grammar = vocabulary().grammar(constraint).expect("a grammar");
@@ -436,13 +452,10 @@ fn single_tokens_are_valid_where_the_mask_has_them() {
                     assert_eq!(is_valid, allows(&words, id), "{number}: token {id}");
                 }
                 assert_eq!(grammar.valid_prefix(&[END + 40]).expect("none"), 0);
-                random = random
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(99);
-                let Some(id) = allowed.get((random >> 33) as usize % allowed.len().max(1)) else {
+                let Some(id) = pick(&allowed, &mut random) else {
                     break;
                 };
-                grammar.accept(*id).expect("an allowed token");
+                grammar.accept(id).expect("an allowed token");
             }
         }
     }
@@ -457,12 +470,7 @@ fn recent_constraints_start_anew() {
         let mut grammar = vocabulary
             .grammar_from("json_schema", &schema)
             .expect("a grammar");
-        let steps = text.bytes().map(|byte| {
-            let words = mask(&mut grammar);
-            grammar.accept(u32::from(byte)).expect("an allowed token");
-            words
-        });
-        steps.collect()
+        text.bytes().map(|byte| step(&mut grammar, byte)).collect()
     };
     let first = run(r#"["abcd","","x"]"#);
     run(r#"["ab"#);
@@ -492,11 +500,6 @@ fn generations_of_a_constraint_in_turns_have_the_masks_of_each_alone() {
         vocabulary
             .grammar_from("json_schema", &schema)
             .expect("a grammar")
-    };
-    let step = |grammar: &mut Grammar, byte: u8| {
-        let words = mask(grammar);
-        grammar.accept(u32::from(byte)).expect("an allowed token");
-        words
     };
     let alone = texts.map(|text| {
         let mut grammar = start(&vocabulary());
@@ -555,13 +558,10 @@ fn words_in_many_scripts_have_masks() {
             let mut words = vec![0; vocabulary.mask_words()];
             grammar.write_mask(&mut words).expect("a mask");
             let allowed: Vec<u32> = (256..end).filter(|id| allows(&words, *id)).collect();
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(99);
-            let Some(id) = allowed.get((random >> 33) as usize % allowed.len().max(1)) else {
+            let Some(id) = pick(&allowed, &mut random) else {
                 break;
             };
-            grammar.accept(*id).expect("an allowed token");
+            grammar.accept(id).expect("an allowed token");
         }
     }
 }
