@@ -1,16 +1,27 @@
-// Reduces the KV splits of decode attention: a workgroup of 128 threads takes one query head of one row.
+// Reduces the KV splits of decode attention: a workgroup takes one query head of one row.
+// QUANTIZED writes results in 8 bits for the next matmul.
 struct Params {
     heads: u32,
     head_dim: u32,
+#ifdef QUANTIZED
+    units: u32,
+#else
     out_offset: u32,
     out_stride: u32,
+#endif
     splits: u32,
     window: u32,
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> parts: array<vec4<f32>>;
+const THREADS: u32 = 128u;
+#ifdef QUANTIZED
+@group(0) @binding(2) var<storage, read_write> out: array<vec2<u32>>;
+#import matmul/quantize_octet
+#else
 @group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;
+#endif
 @group(0) @binding(3) var<storage, read> state: State;
 #ifdef SINKS
 @group(0) @binding(4) var<storage, read> sinks: array<f32>;
@@ -27,8 +38,11 @@ var<workgroup> weights: array<vec2<f32>, 64>;
 var<workgroup> bests: array<f32, 8>;
 var<workgroup> sums: array<f32, 8>;
 var<workgroup> pool: array<vec4<f32>, 64>;
+#ifdef QUANTIZED
+var<workgroup> columns: array<vec4<f32>, THREADS>;
+#endif
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let d4 = params.head_dim / 4u;
     let h = wid.x;
@@ -99,7 +113,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         if (cut < half) { total += pool[cut * d4 + column]; }
         workgroupBarrier();
     }
+    let result = total / max(sum, 1e-30);
+#ifdef QUANTIZED
+    if (cut == 0u) { columns[column] = result; }
+    workgroupBarrier();
+    let octet = min(lid, d4 / 2u - 1u);
+    var units = params.units;
+    if (lid > octet) { units = 0u; }
+    quantize_octet(lid, row, units, h * d4 / 2u + octet, columns[2u * octet], columns[2u * octet + 1u], 1.0);
+#else
     if (cut == 0u) {
-        out[(params.out_offset + row * params.out_stride) / 4u + h * d4 + column] = total / max(sum, 1e-30);
+        out[(params.out_offset + row * params.out_stride) / 4u + h * d4 + column] = result;
     }
+#endif
 }

@@ -5,7 +5,7 @@
 // other's keys, so rope_kv runs first.
 // CROSS attends to rows of another sequence with strides k_stride and v_stride; `memory` gives each row's range.
 // SINGLE_PASS takes all keys of a row and writes the final result, without a reduction.
-// BATCH takes rows of several sequences.
+// BATCH takes rows of several sequences. QUANTIZED writes results in 8 bits for the next matmul.
 // D is the head width if specialized, else 0; a head has at most WIDE groups of four columns. CUTS is the number of
 // parts that the threads split a tile's keys into.
 struct Params {
@@ -34,8 +34,12 @@ struct Params {
     v_stride: u32,
 #endif
 #if SINGLE_PASS == 1
+#ifdef QUANTIZED
+    units: u32,
+#else
     out_offset: u32,
     out_stride: u32,
+#endif
 #endif
 }
 #import common/state
@@ -50,7 +54,16 @@ struct Params {
 @group(0) @binding(2) var<storage, read> k_cache: array<Kv4>;
 @group(0) @binding(3) var<storage, read> v_cache: array<Kv4>;
 #endif
+#if SINGLE_PASS == 1
+#ifdef QUANTIZED
+@group(0) @binding(4) var<storage, read_write> out: array<vec2<u32>>;
+#import matmul/quantize_octet
+#else
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
+#endif
+#else
+@group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
+#endif
 @group(0) @binding(5) var<storage, read> state: State;
 #ifdef CROSS
 @group(0) @binding(6) var<storage, read> memory: array<vec2<u32>>;
@@ -372,14 +385,33 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         workgroupBarrier();
     }
+#if SINGLE_PASS == 1
     if (cut == 0u) {
 #for r in 0..HEADS
         if ($ru < count) {
-#if SINGLE_PASS == 1
             var sum = 0.0;
             for (var i = 0u; i < CUTS; i++) { sum += sums[i * HEADS + $ru]; }
-            out[(params.out_offset + wid.z * params.out_stride) / 4u + (head0 + $ru) * d4 + column] = acc$r / max(sum, 1e-30);
+            let result = acc$r / max(sum, 1e-30);
+#ifdef QUANTIZED
+            pool[$ru * d4 + column] = result;
 #else
+            out[(params.out_offset + wid.z * params.out_stride) / 4u + (head0 + $ru) * d4 + column] = result;
+#endif
+        }
+#endfor
+    }
+#ifdef QUANTIZED
+    workgroupBarrier();
+    let octets = count * d4 / 2u;
+    let octet = min(lid, octets - 1u);
+    var units = params.units;
+    if (lid >= octets) { units = 0u; }
+    quantize_octet(lid, wid.z, units, head0 * d4 / 2u + octet, pool[2u * octet], pool[2u * octet + 1u], 1.0);
+#endif
+#else
+    if (cut == 0u) {
+#for r in 0..HEADS
+        if ($ru < count) {
             let part = ((wid.z * params.heads + head0 + $ru) * params.splits + wid.y) * (d4 + 1u);
             out[part + column] = acc$r;
             if (column == 0u) {
@@ -387,8 +419,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 for (var i = 0u; i < CUTS; i++) { sum += sums[i * HEADS + $ru]; }
                 out[part + d4] = vec4<f32>(tops[$r].x, sum, 0.0, 0.0);
             }
-#endif
         }
 #endfor
     }
+#endif
 }

@@ -1,7 +1,11 @@
 // Matmul epilogue: scale, bias, activation or gate, softcap, residual (or multiplier).
 #import common/activation
 #import common/f16_store
+#ifdef QUANTIZED
+@group(0) @binding(4) var<storage, read_write> out: array<vec2<u32>>;
+#else
 @group(0) @binding(4) var<storage, read_write> out: array<Kept>;
+#endif
 #ifdef BIAS
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 #endif
@@ -56,11 +60,8 @@ fn ending_of(row: u32, n: u32) -> Ending {
     return ending;
 }
 
-fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
-    finish_with(row, n, sum, up_sum, factor, ending_of(row, n));
-}
-
-fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: Ending) {
+// An output.
+fn finished(sum: f32, up_sum: f32, factor: f32, ending: Ending) -> f32 {
     var y = sum * factor;
     y += ending.bias;
 #ifdef CLAMPED
@@ -86,6 +87,16 @@ fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: End
         y += ending.other;
     }
 #endif
+    return y;
+}
+
+#ifndef QUANTIZED
+fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
+    finish_with(row, n, sum, up_sum, factor, ending_of(row, n));
+}
+
+fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: Ending) {
+    var y = finished(sum, up_sum, factor, ending);
     var at = params.out_offset + row * params.out_stride + n;
 #ifdef EXPERTS
     at += out_first;
@@ -97,3 +108,4 @@ fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: End
 #endif
     out[at] = as_kept(y);
 }
+#endif

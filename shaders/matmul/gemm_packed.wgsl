@@ -162,7 +162,7 @@ fn main(
 #endfor
     }
     let row = wid.y * BM + r0 * 4u;
-    if (groups.z > 1u) {
+    if (groups.z > 1u || params.reduced == 1u) {
 #for i in 0..4
         let at$i = ((wid.z * groups.y * BM + row + $iu) * groups.x + wid.x) * (BN / 4u) + c0;
         parts[at$i] = acc$i_0;

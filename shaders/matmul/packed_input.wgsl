@@ -6,6 +6,8 @@ struct Params {
     row0: u32,
     // Units of 64 per row of x.
     units: u32,
+    // 1 if splitk_reduce finishes tiles of one workgroup too.
+    reduced: u32,
     out_offset: u32,
     out_stride: u32,
     res_offset: u32,

@@ -1,5 +1,5 @@
 // Adds the partial sums of a split-K GEMM and applies the epilogue. A thread takes one column of ROWS rows, so that
-// their loads overlap. EXPERTS: the inputs are tiles of one expert's pairs (shaders/experts/bucket.wgsl), unsplit;
+// their loads overlap. QUANTIZED writes rows in 8 bits for the next matmul. EXPERTS: the inputs are tiles of one expert's pairs (shaders/experts/bucket.wgsl), unsplit;
 // wid.y is the tile.
 struct Params {
     n: u32,
@@ -16,8 +16,12 @@ struct Params {
     target_groups: u32,
     max_splits: u32,
 #endif
+#ifdef QUANTIZED
+    units: u32,
+#else
     out_offset: u32,
     out_stride: u32,
+#endif
     res_offset: u32,
     res_stride: u32,
     res_times: u32,
@@ -27,7 +31,12 @@ struct Params {
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;
+const THREADS: u32 = 256u;
 #import matmul/epilogue
+#ifdef QUANTIZED
+#import matmul/quantize_octet
+var<workgroup> values: array<array<f32, THREADS>, ROWS>;
+#endif
 // Divides the tile height.
 const ROWS: u32 = 4u;
 @group(0) @binding(7) var<storage, read> parts: array<f32>;
@@ -39,7 +48,7 @@ const out_first: u32 = 0u;
 @group(0) @binding(8) var<storage, read> state: State;
 #endif
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
 #ifdef EXPERTS
     const splits = 1u;
@@ -56,12 +65,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let line = wid.y * params.tile_rows + first;
     bias_row = buckets[4u + wid.y * 4u] * params.expert_rows;
 #else
-    let n = wid.x * 256u + lid;
     let line = wid.y * ROWS;
     let rows = min(state.rows - min(line, state.rows), ROWS);
+#ifdef QUANTIZED
+    let n = min(wid.x * THREADS + lid, params.n - 1u);
+    if (rows == 0u) {
+        return;
+    }
+#else
+    let n = wid.x * THREADS + lid;
     if (n >= params.n || rows == 0u) {
         return;
     }
+#endif
     // Must match GridSpec::SplitK.
     let row_tiles = (state.rows + params.tile_rows - 1u) / params.tile_rows;
     let tiles = params.tiles * row_tiles;
@@ -98,9 +114,31 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
 #endfor
     }
+#ifdef QUANTIZED
+#for r in 0..4
+    values[$r][lid] = finished(sum$r, up$r, params.scale, ending$r);
+    if (wid.x * THREADS + lid > n) { values[$r][lid] = 0.0; }
+#endfor
+    workgroupBarrier();
+    // 32 threads take a row.
+    let octet = lid % 32u;
+    let taken = lid / 32u;
+    var a: vec4<f32>;
+    var b: vec4<f32>;
+    var units = 0u;
+    if (taken < rows) {
+#for i in 0..4
+        a[$i] = values[taken][octet * 8u + $iu];
+        b[$i] = values[taken][octet * 8u + 4u + $iu];
+#endfor
+        units = params.units;
+    }
+    quantize_octet(lid, line + taken, units, wid.x * 32u + octet, a, b, 1.0);
+#else
 #for r in 0..4
     if ($ru < rows) {
         finish_with(row$r, n, sum$r, up$r, params.scale, ending$r);
     }
 #endfor
+#endif
 }

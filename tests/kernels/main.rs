@@ -4,6 +4,7 @@ mod altup;
 mod argmax;
 mod attention;
 mod audio_conv;
+mod batched_attention;
 mod conv;
 mod cross_attention;
 mod drafts;

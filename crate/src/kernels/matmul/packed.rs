@@ -3,7 +3,7 @@
 //! 8 bits in groups of 32, as llama.cpp does for quantized weights, or of 64 where weights share
 //! their scale as well and the matrix is large.
 
-use super::{GemmTiling, Matmul, weight_flags};
+use super::{GemmTiling, Matmul, View, weight_flags};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::format::layout::WeightLayout;
@@ -23,6 +23,9 @@ const MANY_ROWS_MIN_SIDE: u32 = 1536;
 
 /// Bytes of 64 quantized elements: 64 bytes, then scale and sum of up to two groups.
 const UNIT_BYTES: u64 = 80;
+
+/// Threads of a workgroup that quantizes; each takes eight elements.
+const QUANTIZE_THREADS: u32 = 128;
 
 impl GemmTiling {
     /// Columns of a tile of the packed GEMM.
@@ -89,7 +92,7 @@ impl QuantizedRows {
             .flag_if("NORM", norm.is_some())
             .flag_if("NIBBLES", self.nibbles);
         let grid = GridSpec::PerRow {
-            x: (self.units * 64 / self.group).div_ceil(64),
+            x: (self.units * 8).div_ceil(QUANTIZE_THREADS),
             y: 1,
             per: 1,
         };
@@ -105,6 +108,74 @@ impl QuantizedRows {
             Some(_) => launch.norm(norm.as_ref()),
             None => launch,
         }
+    }
+
+    /// Has the last launch write its output `x`, `[rows, k]` f32, in this form to `out` instead.
+    /// Returns whether its kernel can, and the bytes of split-K partials that it reads then for
+    /// `rows` rows.
+    pub fn replace_output<B: Clone + PartialEq>(
+        &self,
+        launches: &mut [Launch<B>],
+        x: &View<B>,
+        rows: usize,
+        out: B,
+    ) -> Option<u64> {
+        let (last, earlier) = launches.split_last_mut()?;
+        let word = |name| {
+            let found = last.params.iter().find(|(given, _)| *given == name);
+            found.map(|(_, word)| *word)
+        };
+        let place = [word("out_offset"), word("out_stride")];
+        let written = last.binds.iter().find(|(name, _)| *name == "out");
+        let is_x = written.is_some_and(|(_, buffer)| *buffer == x.buffer);
+        if !is_x || place != [Some(x.offset), Some(x.stride)] {
+            return None;
+        }
+        let has = |flag| last.variant.flags.contains(&flag);
+        let constant = |name| last.variant.constant(name);
+        let cols = self.units * 64;
+        let head_dim = word("head_dim").unwrap_or(0);
+        let heads_fill = has("BATCH")
+            && head_dim.is_multiple_of(self.group)
+            && word("heads").is_some_and(|heads| heads * head_dim == cols);
+        let mut partials = 0;
+        match last.variant.kernel {
+            // A thread quantizes eight elements.
+            Kernel::AttentionDecode
+                if constant("SINGLE_PASS") == 1
+                    && heads_fill
+                    && constant("HEADS") * head_dim <= 8 * constant("THREADS") => {}
+            Kernel::AttentionReduce if heads_fill => {}
+            Kernel::SplitkReduce
+                if !has("EXPERTS") && !has("F16_IO") && word("n") == Some(cols) =>
+            {
+                let product = earlier.last_mut()?;
+                let [tiles, height, width] = ["tiles", "tile_rows", "tile_cols"].map(word);
+                let bytes = u64::from(tiles? * width? * 4);
+                partials = bytes * (rows as u64).next_multiple_of(u64::from(height?));
+                let GridSpec::SplitKReduce { always, .. } = &mut last.grid else {
+                    return None;
+                };
+                let reduced = product
+                    .params
+                    .iter_mut()
+                    .find(|(name, _)| *name == "reduced")?;
+                (*always, reduced.1) = (true, 1);
+            }
+            _ => return None,
+        }
+        last.variant = last
+            .variant
+            .clone()
+            .flag("QUANTIZED")
+            .flag_if("NIBBLES", self.nibbles)
+            .set("X_GROUP", self.group);
+        last.binds.retain(|(name, _)| *name != "out");
+        last.binds.push(("out", out));
+        last.params
+            .retain(|(name, _)| !matches!(*name, "out_offset" | "out_stride"));
+        last.params.push(("units", self.units));
+        Some(partials)
     }
 }
 
@@ -175,6 +246,7 @@ impl<B: Clone> Matmul<B> {
             .bind("state", state)
             .set("k_blocks", k_blocks)
             .set("units", k_blocks.div_ceil(2))
+            .set("reduced", 0)
     }
 
     /// Weight rows of a workgroup of [`Self::gemv_packed`].
@@ -230,7 +302,8 @@ impl<B: Clone> Matmul<B> {
             .bind_weights(self.bind_epilogue(Launch::new(self.label.clone(), variant, grid)))
             .bind("x", quantized)
             .set("k_blocks", k_blocks)
-            .set("units", k_blocks.div_ceil(2));
+            .set("units", k_blocks.div_ceil(2))
+            .set("reduced", 0);
         let join = self.splitk_reduce(x, [bm, bn], [target, max], false);
         [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
     }

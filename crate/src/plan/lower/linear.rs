@@ -128,12 +128,35 @@ impl Lowering<'_> {
         // Matmuls of one normed value have their own norms, so the next one may need another.
         let held = matmul.norm.is_none().then_some((node.node.inputs[0], form));
         if held.is_none() || self.quantized != held {
-            let launch = form.launch(matmul, state, Slot::QuantizedRows);
-            self.launches.push(launch);
+            if !self.writes_quantized(matmul, node, form, rows) {
+                let launch = form.launch(matmul, state, Slot::QuantizedRows);
+                self.launches.push(launch);
+            }
             self.quantized = held;
             self.quantized_rows = self.quantized_rows.max(form.bytes(rows));
         }
         (Slot::QuantizedRows, form)
+    }
+
+    /// Has the previous launch write the input of a matmul in 8 bits, if it can and nothing else
+    /// reads the input. Only in batches: many rows of a prompt would leave large partial sums.
+    fn writes_quantized(
+        &mut self,
+        matmul: &Matmul<Slot>,
+        node: &NodeViews<'_>,
+        form: QuantizedRows,
+        rows: usize,
+    ) -> bool {
+        let is_only_reader = self.uses[node.node.inputs[0].0] == 1;
+        if matmul.norm.is_some() || !self.options.rows.is_batch() || !is_only_reader {
+            return false;
+        }
+        let partials =
+            form.replace_output(&mut self.launches, &matmul.x, rows, Slot::QuantizedRows);
+        if let Some(bytes) = partials {
+            self.reserve_partials(bytes.max(16));
+        }
+        partials.is_some()
     }
 }
 
