@@ -17,7 +17,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> parts: array<vec4<f32>>;
 const THREADS: u32 = 128u;
 #ifdef QUANTIZED
-@group(0) @binding(2) var<storage, read_write> out: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read_write> quantized: array<vec2<u32>>;
 #import matmul/quantize_octet
 #else
 @group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;

@@ -56,7 +56,7 @@ struct Params {
 #endif
 #if SINGLE_PASS == 1
 #ifdef QUANTIZED
-@group(0) @binding(4) var<storage, read_write> out: array<vec2<u32>>;
+@group(0) @binding(4) var<storage, read_write> quantized: array<vec2<u32>>;
 #import matmul/quantize_octet
 #else
 @group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;

@@ -1,9 +1,7 @@
 // Matmul epilogue: scale, bias, activation or gate, softcap, residual (or multiplier).
 #import common/activation
 #import common/f16_store
-#ifdef QUANTIZED
-@group(0) @binding(4) var<storage, read_write> out: array<vec2<u32>>;
-#else
+#ifndef QUANTIZED
 @group(0) @binding(4) var<storage, read_write> out: array<Kept>;
 #endif
 #ifdef BIAS
@@ -60,8 +58,16 @@ fn ending_of(row: u32, n: u32) -> Ending {
     return ending;
 }
 
+#ifdef QUANTIZED
 // An output.
 fn finished(sum: f32, up_sum: f32, factor: f32, ending: Ending) -> f32 {
+#else
+fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
+    finish_with(row, n, sum, up_sum, factor, ending_of(row, n));
+}
+
+fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: Ending) {
+#endif
     var y = sum * factor;
     y += ending.bias;
 #ifdef CLAMPED
@@ -87,16 +93,9 @@ fn finished(sum: f32, up_sum: f32, factor: f32, ending: Ending) -> f32 {
         y += ending.other;
     }
 #endif
+#ifdef QUANTIZED
     return y;
-}
-
-#ifndef QUANTIZED
-fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
-    finish_with(row, n, sum, up_sum, factor, ending_of(row, n));
-}
-
-fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: Ending) {
-    var y = finished(sum, up_sum, factor, ending);
+#else
     var at = params.out_offset + row * params.out_stride + n;
 #ifdef EXPERTS
     at += out_first;
@@ -107,5 +106,5 @@ fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: End
     }
 #endif
     out[at] = as_kept(y);
-}
 #endif
+}

@@ -49,12 +49,12 @@ fn quantize_octet(lid: u32, row: u32, units: u32, octet: u32, a: vec4<f32>, b: v
         return;
     }
     let at = (row * units + unit) * 10u;
-    out[at + octet % 8u] = bytes;
+    quantized[at + octet % 8u] = bytes;
     if (lid == first) {
         var sum = 0;
 #for i in 0..X_GROUP/8
         sum += octet_sums[first + $iu];
 #endfor
-        out[at + 8u + octet % 8u / SHARE] = bitcast<vec2<u32>>(vec2<f32>(scale, f32(sum) * scale) * factor);
+        quantized[at + 8u + octet % 8u / SHARE] = bitcast<vec2<u32>>(vec2<f32>(scale, f32(sum) * scale) * factor);
     }
 }

@@ -17,7 +17,7 @@ const THREADS: u32 = 128u;
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
 #import matmul/bounds
-@group(0) @binding(2) var<storage, read_write> out: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read_write> quantized: array<vec2<u32>>;
 @group(0) @binding(3) var<storage, read> state: State;
 #import matmul/quantize_octet
 #ifdef NORM

@@ -1,6 +1,8 @@
 // Adds the partial sums of a split-K GEMM and applies the epilogue. A thread takes one column of ROWS rows, so that
-// their loads overlap. QUANTIZED writes rows in 8 bits for the next matmul. EXPERTS: the inputs are tiles of one expert's pairs (shaders/experts/bucket.wgsl), unsplit;
+// their loads overlap. EXPERTS: the inputs are tiles of one expert's pairs (shaders/experts/bucket.wgsl), unsplit;
 // wid.y is the tile.
+// QUANTIZED writes rows in 8 bits for the next matmul; with NORM their norm without its factor, besides the rows in f32
+// and the sums of squares of 256 columns. FACTOR multiplies by the norm's factor of each row, from such sums.
 struct Params {
     n: u32,
     tiles: u32,
@@ -18,9 +20,19 @@ struct Params {
 #endif
 #ifdef QUANTIZED
     units: u32,
+#ifdef NORM
+    norm_offset: f32,
+    out_offset: u32,
+    out_stride: u32,
+#endif
 #else
     out_offset: u32,
     out_stride: u32,
+#endif
+#ifdef FACTOR
+    eps: f32,
+    // Columns that were normed.
+    normed: u32,
 #endif
     res_offset: u32,
     res_stride: u32,
@@ -34,12 +46,30 @@ struct Params {
 const THREADS: u32 = 256u;
 #import matmul/epilogue
 #ifdef QUANTIZED
+@group(0) @binding(9) var<storage, read_write> quantized: array<vec2<u32>>;
 #import matmul/quantize_octet
+#ifdef NORM
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+@group(0) @binding(10) var<storage, read_write> squares: array<f32>;
+@group(0) @binding(11) var<storage, read> norm: array<vec4<f32>>;
+var<workgroup> octet_squares: array<f32, THREADS>;
+#endif
 var<workgroup> values: array<array<f32, THREADS>, ROWS>;
 #endif
 // Divides the tile height.
 const ROWS: u32 = 4u;
 @group(0) @binding(7) var<storage, read> parts: array<f32>;
+#ifdef FACTOR
+// Of each row, [row][sums of 256 columns, a multiple of four].
+@group(0) @binding(10) var<storage, read> squares: array<vec4<f32>>;
+
+fn norm_factor(row: u32) -> f32 {
+    let count = (params.normed + 4u * THREADS - 1u) / (4u * THREADS);
+    var sum = vec4<f32>();
+    for (var i = 0u; i < count; i++) { sum += squares[row * count + i]; }
+    return inverseSqrt(dot(sum, vec4<f32>(1.0)) / f32(params.normed) + params.eps);
+}
+#endif
 #ifdef EXPERTS
 @group(0) @binding(8) var<storage, read> buckets: array<u32>;
 var<private> bias_row: u32;
@@ -101,6 +131,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row$r = line + min($ru, rows - 1u);
 #endif
     let ending$r = ending_of(row$r, n);
+#ifdef FACTOR
+    let scale$r = params.scale * norm_factor(row$r);
+#else
+    let scale$r = params.scale;
+#endif
     var sum$r = 0.0;
     var up$r = 0.0;
 #endfor
@@ -116,8 +151,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
 #ifdef QUANTIZED
 #for r in 0..4
-    values[$r][lid] = finished(sum$r, up$r, params.scale, ending$r);
-    if (wid.x * THREADS + lid > n) { values[$r][lid] = 0.0; }
+    var value$r = finished(sum$r, up$r, scale$r, ending$r);
+    if (wid.x * THREADS + lid > n) { value$r = 0.0; }
+    values[$r][lid] = value$r;
+#ifdef NORM
+    if ($ru < rows && wid.x * THREADS + lid == n) { out[params.out_offset + row$r * params.out_stride + n] = value$r; }
+#endif
 #endfor
     workgroupBarrier();
     // 32 threads take a row.
@@ -133,11 +172,28 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endfor
         units = params.units;
     }
+#ifdef NORM
+    octet_squares[lid] = dot(a, a) + dot(b, b);
+    let gain = min(wid.x * 64u + octet * 2u, params.n / 4u - 2u);
+    a *= norm[gain] + params.norm_offset;
+    b *= norm[gain + 1u] + params.norm_offset;
+#endif
     quantize_octet(lid, line + taken, units, wid.x * 32u + octet, a, b, 1.0);
+#ifdef NORM
+    if (octet == 0u && taken < rows) {
+        var sum = 0.0;
+        for (var i = 0u; i < 32u; i++) { sum += octet_squares[lid + i]; }
+        let count = (params.n + 4u * THREADS - 1u) / (4u * THREADS) * 4u;
+        let at = (line + taken) * count;
+        squares[at + wid.x] = sum;
+        // The last one also fills up to a multiple of four.
+        for (var i = wid.x + 1u; (wid.x + 1u) * THREADS >= params.n && i < count; i++) { squares[at + i] = 0.0; }
+    }
+#endif
 #else
 #for r in 0..4
     if ($ru < rows) {
-        finish_with(row$r, n, sum$r, up$r, params.scale, ending$r);
+        finish_with(row$r, n, sum$r, up$r, scale$r, ending$r);
     }
 #endfor
 #endif

@@ -195,6 +195,7 @@ pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
         (Slot::RopedQueries, plan.roped_queries),
         (Slot::AttentionPartials, plan.attention_partials),
         (Slot::QuantizedRows, plan.quantized_rows),
+        (Slot::SquareSums, plan.square_sums),
     ] {
         buffers.insert(slot, poison(size.max(16)));
     }

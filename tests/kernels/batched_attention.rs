@@ -2,10 +2,10 @@
 
 use super::op::tested_caps;
 use jerboa::format::layout::{AffineForm, Float, WeightLayout};
-use jerboa::gpu::{Backend, Caps};
+use jerboa::gpu::Caps;
 use jerboa::kernels::attention::{AttentionKernel, Kv, PAGE_POSITIONS, PageTable};
 use jerboa::kernels::kv_splits::DecodeTiling;
-use jerboa::kernels::matmul::{Matmul, QuantizeInputs, View, WeightPlanes};
+use jerboa::kernels::matmul::{Matmul, OutputBuffers, QuantizeInputs, View, WeightPlanes};
 use jerboa_tests::{bytes, gpu, random, run_all};
 
 /// Heads, KV heads, columns per head.
@@ -15,14 +15,7 @@ type Heads = (u32, u32, u32);
 /// the keys and in splits, for weights of 4 and 8 bits.
 #[test]
 fn results_in_8_bits_equal_quantized_results() {
-    let heads = [
-        (4, 2, 64),
-        (6, 1, 64),
-        (2, 2, 96),
-        (8, 2, 128),
-        (3, 3, 192),
-        (2, 1, 256),
-    ];
+    let heads = [(4, 2, 64), (2, 2, 96), (8, 2, 128), (2, 1, 256)];
     for caps in tested_caps(gpu()) {
         for heads in heads {
             for (capacity, positions) in [(128, [5, 127, 64]), (640, [300, 639, 0])] {
@@ -101,7 +94,11 @@ fn quantizes_alike(
         .with_group(group);
     let mut fused = launches.clone();
     launches.push(form.launch(&next, 4, 7));
-    form.replace_output(&mut fused, &next.x, rows, 7)?;
+    let buffers = OutputBuffers {
+        quantized: 7,
+        squares: 8,
+    };
+    form.replace_output(&mut fused, &next, rows, buffers)?;
 
     let mut state = vec![0, rows as u32, 0, 0, 0, 0, 0, 0];
     for (slot, position) in positions.into_iter().enumerate() {

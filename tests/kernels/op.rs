@@ -362,6 +362,7 @@ fn step(
         (Slot::RopedQueries, plan.roped_queries),
         (Slot::AttentionPartials, plan.attention_partials),
         (Slot::QuantizedRows, plan.quantized_rows),
+        (Slot::SquareSums, plan.square_sums),
         (Slot::ExpertTiles, plan.expert_tiles),
     ];
     for (slot, size) in own {

@@ -282,12 +282,15 @@ fn seventeen_sequences_equal_each_alone() {
 /// Batches of quantized weights quantize their input, with its norm, before the matmul.
 #[test]
 fn quantized_inputs_choose_the_same_tokens() {
-    for rows in [3, 5, 8] {
+    let few = (Kernel::GemvPacked, "PARTS", 8);
+    // The reductions of its products quantize, and apply norms.
+    let many = (Kernel::GemmPacked, "BM", 32);
+    for (rows, (kernel, name, value)) in [(3, few), (5, few), (8, few), (17, many)] {
         let device = DeviceOptions {
             variant_override: Some(VariantOverride {
-                kernel: Kernel::GemvPacked,
-                name: "PARTS",
-                value: 8,
+                kernel,
+                name,
+                value,
             }),
             ..exact()
         };

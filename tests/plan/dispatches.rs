@@ -5,13 +5,17 @@ use super::caps;
 use jerboa::arch;
 use jerboa::device::Caps;
 use jerboa::exec::{LogitsPipeline, LogitsStage};
+use jerboa::format::layout::AffineForm;
 use jerboa::format::{Float, WeightLayout, quantize};
 use jerboa::gpu::VariantOverride;
 use jerboa::ir::Graph;
+use jerboa::kernels::Launch;
 use jerboa::kernels::attention::Kv;
 use jerboa::kernels::kv_splits::SHORT_CONTEXT;
 use jerboa::kernels::registry::Kernel;
-use jerboa::plan::{Fusions, PlanOptions, Slot, StepKind, fuse, lower, plan_states, plan_weights};
+use jerboa::plan::{
+    Fusions, Plan, PlanOptions, Slot, StepKind, fuse, lower, plan_states, plan_weights,
+};
 use jerboa::sample::SamplingParams;
 use serde_json::Value;
 use std::path::Path;
@@ -59,6 +63,15 @@ pub(super) fn shape(name: &str) -> Value {
 /// Dispatches of a decode step before position `capacity`, including argmax and the update of the
 /// state.
 fn dispatches(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize) -> usize {
+    let step = step(graph, caps, layout, capacity, StepKind::Decode(1));
+    let tail = LogitsPipeline::greedy()
+        .plan(step.output_cols as u32, None, caps.dispatch_is_expensive())
+        .expect("a tail");
+    step.launches.len() + tail.launches.len()
+}
+
+/// The plan of a step of few rows or of a batch.
+fn step(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize, rows: StepKind) -> Plan {
     let layout_of = |_: &str| layout;
     let graph = fuse::few_rows(
         fuse::common(graph.clone(), Fusions::ALL, &layout_of),
@@ -69,7 +82,6 @@ fn dispatches(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize)
     let states = plan_states(&graph, kv, capacity, 512.min(capacity));
     let weights = &weights;
     let states = &states[..];
-    let rows = StepKind::Decode(1);
 
     let options = PlanOptions {
         rows,
@@ -82,11 +94,39 @@ fn dispatches(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize)
         fuse_norms: true,
         quantize_inputs: Default::default(),
     };
-    let step = lower(&graph, options).expect("a plan");
-    let tail = LogitsPipeline::greedy()
-        .plan(step.output_cols as u32, None, caps.dispatch_is_expensive())
-        .expect("a tail");
-    step.launches.len() + tail.launches.len()
+    lower(&graph, options).expect("a plan")
+}
+
+/// Batches without subgroup matrices read 8 bits, which the launches before their matmuls write: a
+/// launch of its own only quantizes the embedding, whose rows nothing sums, and the input of logits
+/// with too many tiles to be shared. Up to eight rows, matmuls finish their own tiles, and only
+/// attention quantizes.
+#[test]
+fn batches_quantize_without_launches_of_their_own() {
+    let caps = caps();
+    let layout = WeightLayout::Affine {
+        bits: 4,
+        group: 64,
+        form: AffineForm::Bias,
+        scale: Float::F16,
+    };
+    for (name, sequences, apart) in [
+        ("llama-3.1-8b", 32, 2),
+        ("llama-3.1-8b", 8, 97),
+        ("qwen3-0.6b", 32, 1),
+    ] {
+        let graph = arch::graph(&shape(name).into()).expect(name);
+        for capacity in [SHORT_CONTEXT as usize / 2, CONTEXT] {
+            let rows = StepKind::DecodeBatch(sequences);
+            let plan = step(&graph, &caps, layout, capacity, rows);
+            let of = |kernel| {
+                let has = |launch: &&Launch<Slot>| launch.variant.kernel == kernel;
+                plan.launches.iter().filter(has).count()
+            };
+            let case = format!("{name}, {sequences} sequences, {capacity} tokens");
+            assert_eq!(of(Kernel::QuantizeRows), apart, "{case}\n{plan}");
+        }
+    }
 }
 
 #[test]

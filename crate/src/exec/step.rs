@@ -209,16 +209,12 @@ impl PlanBuffers {
             .enumerate()
             .map(|(i, size)| (Slot::Activation(i), *size));
         let output = (Slot::Output, if output { plan.output } else { 0 });
-        let [rotated, scratch, quantized] = [
+        let rest = [
+            output,
             (Slot::RopedQueries, plan.roped_queries),
             (Slot::AttentionPartials, plan.attention_partials),
             (Slot::QuantizedRows, plan.quantized_rows),
-        ];
-        let rest = [
-            output,
-            rotated,
-            scratch,
-            quantized,
+            (Slot::SquareSums, plan.square_sums),
             (Slot::ExpertTiles, plan.expert_tiles),
         ];
         let mut own = Buffers::new();

@@ -12,7 +12,9 @@ use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::device::tuning_table::GemvVariant;
 use crate::format::layout::{AffineForm, Float, WeightLayout};
-pub use packed::{QuantizeInputs, QuantizedRows};
+pub use packed::{
+    OutputBuffers, OutputBytes, QuantizeInputs, QuantizedRows, multiply_by_norm_factor,
+};
 
 /// The planes of a weight matrix, or of a shard of its rows.
 #[derive(Debug, Clone)]

@@ -186,6 +186,7 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         attention_partials: 0,
         quantized: None,
         quantized_rows: 0,
+        square_sums: 0,
         sorted: 0,
     };
     for node in &graph.nodes {
@@ -202,6 +203,7 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         roped_queries: lowering.roped_queries,
         attention_partials: lowering.attention_partials,
         quantized_rows: lowering.quantized_rows,
+        square_sums: lowering.square_sums,
         expert_tiles: lowering.sorted,
     })
 }
@@ -284,6 +286,7 @@ struct Lowering<'a> {
     /// The value that the buffer of quantized rows holds, and its form.
     quantized: Option<(ValueId, QuantizedRows)>,
     quantized_rows: u64,
+    square_sums: u64,
     sorted: u64,
 }
 

@@ -106,6 +106,8 @@ pub enum Slot {
     AttentionPartials,
     /// Input of a matmul in 8 bits.
     QuantizedRows,
+    /// Sums of squares of rows, of which 8 bits are written before their norm is known.
+    SquareSums,
     /// Row-expert pairs sorted by expert.
     ExpertTiles,
 }
@@ -136,6 +138,8 @@ pub struct Plan {
     pub attention_partials: u64,
     /// Bytes of the largest matmul input in 8 bits.
     pub quantized_rows: u64,
+    /// Bytes of the sums of squares.
+    pub square_sums: u64,
     /// Bytes of the sorted row-expert pairs.
     pub expert_tiles: u64,
 }
@@ -153,6 +157,7 @@ impl Plan {
             roped_queries: 0,
             attention_partials: 0,
             quantized_rows: 0,
+            square_sums: 0,
             expert_tiles: 0,
         }
     }
@@ -164,6 +169,7 @@ impl Plan {
             + self.roped_queries
             + self.attention_partials
             + self.quantized_rows
+            + self.square_sums
             + self.expert_tiles
     }
 }

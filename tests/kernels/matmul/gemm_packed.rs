@@ -1,11 +1,16 @@
 //! GEMM on packed 8-bit dot products.
 
+use super::random_weights::affine_of;
 use super::{Case, PLAIN, affine, check_as, packed_layouts, weights};
 use jerboa::format::layout::{AffineForm, Float, WeightLayout};
 use jerboa::gpu::{Backend, Caps, VariantOverride};
-use jerboa::kernels::matmul::{GemmTiling, Matmul, QuantizeInputs, View, WeightPlanes};
+use jerboa::kernels::Launch;
+use jerboa::kernels::matmul::{
+    GemmTiling, Matmul, NormPrologue, OutputBuffers, QuantizeInputs, QuantizedRows, View,
+    WeightPlanes, multiply_by_norm_factor,
+};
 use jerboa::kernels::registry::Kernel;
-use jerboa_tests::{bytes, gpu, random, run_all};
+use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
 /// The GEMM on packed 8-bit dot products in every layout that it reads and every tile height, with
 /// every epilogue, in one workgroup and split over K, also for an odd number of blocks.
@@ -53,68 +58,102 @@ fn packed_gemm_matches_reference() {
     }
 }
 
+/// Buffers of two products, the second of the first one's output.
+const X: usize = 0;
+const W: [usize; 2] = [1, 2];
+const HIDDEN: usize = 3;
+const BIAS: usize = 4;
+const RESIDUAL: usize = 5;
+const STATE: usize = 6;
+const PARTS: usize = 7;
+const X_BYTES: usize = 8;
+const HIDDEN_BYTES: usize = 9;
+const SQUARES: usize = 10;
+const GAIN: usize = 11;
+const NEXT_W: [usize; 2] = [12, 13];
+const OUT: usize = 14;
+
+fn view(buffer: usize, stride: usize) -> View<usize> {
+    View {
+        buffer,
+        offset: 0,
+        stride: stride as u32,
+    }
+}
+
+/// A product with weights of this layout.
+fn product(
+    layout: WeightLayout,
+    [rows, cols]: [usize; 2],
+    [q, s]: [usize; 2],
+    [x, out]: [usize; 2],
+) -> Matmul<usize> {
+    let weight = WeightPlanes {
+        layout,
+        rows: rows as u32,
+        cols: cols as u32,
+        q,
+        s: Some(s),
+    };
+    Matmul::plain("product", weight, view(x, cols), view(out, rows))
+}
+
+/// The device without subgroup matrices.
+fn without_matrices() -> Caps {
+    Caps {
+        matrix: None,
+        ..gpu().caps().clone()
+    }
+}
+
+fn form_of(matmul: &Matmul<usize>, rows: usize) -> QuantizedRows {
+    matmul
+        .quantized_rows(&without_matrices(), rows, QuantizeInputs::Always)
+        .expect("weights of 4 or 8 bits")
+}
+
+/// The launches of the first product, and the bytes of their partial sums.
+fn first(matmul: &Matmul<usize>, rows: usize, target: u32) -> (Vec<Launch<usize>>, u64) {
+    let choice = GemmTiling {
+        target,
+        max_per_tile: 8,
+        ..GemmTiling::packed(&without_matrices(), matmul, rows)
+    };
+    let form = form_of(matmul, rows);
+    let mut launches = vec![form.launch(matmul, STATE, X_BYTES)];
+    launches.extend(matmul.gemm_packed(STATE, (X_BYTES, form), PARTS, choice));
+    (launches, matmul.parts_bytes(rows as u32, choice))
+}
+
+const BUFFERS: OutputBuffers<usize> = OutputBuffers {
+    quantized: HIDDEN_BYTES,
+    squares: SQUARES,
+};
+
 /// Products whose reduction writes 8 bits for the next matmul leave the bytes that a launch of its
 /// own would: of tiles of one workgroup and of several, for weights of 4 and 8 bits.
 #[test]
 fn outputs_in_8_bits_equal_quantized_outputs() {
-    let caps = Caps {
-        matrix: None,
-        ..gpu().caps().clone()
-    };
-    for (bits, [rows, n, k]) in (0..8).zip(
-        [[1, 64, 256], [5, 192, 320], [33, 320, 672]]
-            .into_iter()
-            .cycle(),
-    ) {
+    let shapes = [[1, 64, 256], [5, 192, 320], [33, 320, 672]];
+    for (bits, [rows, n, k]) in (0..8).zip(shapes.into_iter().cycle()) {
         for (target, group, next_bits) in [(1, 32, 4), (64, 64, 4), (7, 32, 8), (64, 64, 8)] {
             let gated = bits & 1 > 0;
             let total = if gated { 2 * n } else { n };
-            let (packed, _) = weights(affine(), total, k, 11);
-            let view = |buffer, stride: usize| View {
-                buffer,
-                offset: 0,
-                stride: stride as u32,
-            };
-            let planes = |layout, rows: usize, cols: usize, q, s| WeightPlanes {
-                layout,
-                rows: rows as u32,
-                cols: cols as u32,
-                q,
-                s: Some(s),
-            };
-            let weight = planes(affine(), total, k, 1, 2);
-            let mut product = Matmul::plain("product", weight, view(0, k), view(3, n));
-            product.n = n as u32;
-            product.gated = gated.then_some(n as u32);
-            product.bias = (bits & 2 > 0).then_some(4);
-            product.residual = (bits & 4 > 0).then(|| view(5, n));
-            let layout = WeightLayout::Affine {
-                bits: next_bits,
-                group: 64,
-                form: AffineForm::Bias,
-                scale: Float::F16,
-            };
-            let next = Matmul::plain("next", planes(layout, 64, n, 1, 2), view(3, n), view(3, 64));
-            let form_of = |m: &Matmul<usize>| {
-                m.quantized_rows(&caps, rows, QuantizeInputs::Always)
-                    .expect("weights of 4 or 8 bits")
-            };
-            let form = form_of(&next).with_group(group);
-            let choice = GemmTiling {
-                target,
-                max_per_tile: 8,
-                ..GemmTiling::packed(&caps, &product, rows)
-            };
-            let input = form_of(&product);
-            let mut launches = vec![input.launch(&product, 6, 8)];
-            launches.extend(product.gemm_packed(6, (8, input), 7, choice));
+            let mut matmul = product(affine(), [total, k], W, [X, HIDDEN]);
+            (matmul.n, matmul.out.stride) = (n as u32, n as u32);
+            matmul.gated = gated.then_some(n as u32);
+            matmul.bias = (bits & 2 > 0).then_some(BIAS);
+            matmul.residual = (bits & 4 > 0).then(|| view(RESIDUAL, n));
+            let (mut launches, parts) = first(&matmul, rows, target);
+            let layout = affine_of(next_bits, 64, AffineForm::Bias, Float::F16);
+            let next = product(layout, [64, n], NEXT_W, [HIDDEN, OUT]);
+            let form = form_of(&next, rows).with_group(group);
             let mut fused = launches.clone();
-            launches.push(form.launch(&next, 6, 9));
-            let partials = form
-                .replace_output(&mut fused, &next.x, rows, 9)
+            launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
+            let bytes_needed = form
+                .replace_output(&mut fused, &next, rows, BUFFERS)
                 .expect("a reduction that quantizes");
-            let parts = product.parts_bytes(rows as u32, choice).max(partials);
-            let state = [0u32, rows as u32, 0, 0, 0, 0, 0, 0];
+            let (packed, _) = weights(affine(), total, k, 11);
             let buffers = [
                 bytes(&random(3, rows * k)),
                 bytes(&packed.planes[0]),
@@ -122,15 +161,87 @@ fn outputs_in_8_bits_equal_quantized_outputs() {
                 bytes(&vec![f32::NAN; rows * n]),
                 bytes(&random(6, total)),
                 bytes(&random(8, rows * n)),
-                bytes(&state),
-                vec![0xa5; parts as usize],
-                vec![0xa5; input.bytes(rows) as usize],
+                bytes(&[0u32, rows as u32, 0, 0, 0, 0, 0, 0]),
+                vec![0xa5; parts.max(bytes_needed.partials) as usize],
+                vec![0xa5; form_of(&matmul, rows).bytes(rows) as usize],
                 vec![0xa5; form.bytes(rows) as usize],
             ];
-            let run = |launches| run_all(gpu(), launches, rows as u32, &buffers)[9].clone();
-            let case =
-                format!("{bits:#b} {rows}x{n}x{k}, {target} groups, {group}, {next_bits} bits");
+            let run =
+                |launches| run_all(gpu(), launches, rows as u32, &buffers)[HIDDEN_BYTES].clone();
+            let case = format!("{bits:#b} {rows}x{n}x{k}, {target}, {group}, {next_bits} bits");
             assert!(run(&launches) == run(&fused), "{case}");
+        }
+    }
+}
+
+/// A norm between two products, whose sums of squares and 8-bit rows the first one's reduction
+/// writes, and whose factor the second one's applies: the rows and the result are those of a norm
+/// in a launch of its own.
+#[test]
+fn norms_between_products_need_no_launch() {
+    let shapes = [[1, 64, 256], [5, 320, 320], [33, 1088, 288], [9, 2048, 256]];
+    for (gated, [rows, n, k]) in [false, true].into_iter().cycle().zip(shapes) {
+        for target in [1, 64] {
+            let mut matmul = product(affine(), [n, k], W, [X, HIDDEN]);
+            matmul.residual = Some(view(RESIDUAL, n));
+            let (mut launches, mut parts) = first(&matmul, rows, target);
+            let outputs = 96;
+            let total = if gated { 2 * outputs } else { outputs };
+            let mut next = product(affine(), [total, n], NEXT_W, [HIDDEN, OUT]);
+            (next.n, next.out.stride) = (outputs as u32, outputs as u32);
+            next.gated = gated.then_some(outputs as u32);
+            next.bias = Some(BIAS);
+            next.norm = Some(NormPrologue {
+                gain: GAIN,
+                offset: 1.0,
+                eps: 1e-5,
+            });
+            let form = form_of(&next, rows);
+            let mut fused = launches.clone();
+            launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
+            let needed = form
+                .replace_output(&mut fused, &next, rows, BUFFERS)
+                .expect("a reduction that quantizes");
+            let choice = GemmTiling {
+                target,
+                max_per_tile: 8,
+                ..GemmTiling::packed(&without_matrices(), &next, rows)
+            };
+            let products = next.gemm_packed(STATE, (HIDDEN_BYTES, form), PARTS, choice);
+            let mut last = products.clone();
+            launches.extend(products);
+            let norm = next.norm.as_ref().expect("a norm");
+            let partials = multiply_by_norm_factor(&mut last, norm, n as u32, rows, SQUARES);
+            fused.extend(last);
+            parts = parts
+                .max(next.parts_bytes(rows as u32, choice))
+                .max(needed.partials)
+                .max(partials.expect("a reduction"));
+            let [packed, next_packed] =
+                [(n, k), (total, n)].map(|(rows, cols)| weights(affine(), rows, cols, 11).0);
+            let buffers = [
+                bytes(&random(3, rows * k)),
+                bytes(&packed.planes[0]),
+                bytes(&packed.planes[1]),
+                bytes(&vec![f32::NAN; rows * n]),
+                bytes(&random(6, total)),
+                bytes(&random(8, rows * n)),
+                bytes(&[0u32, rows as u32, 0, 0, 0, 0, 0, 0]),
+                vec![0xa5; parts as usize],
+                vec![0xa5; form_of(&matmul, rows).bytes(rows) as usize],
+                vec![0xa5; form.bytes(rows) as usize],
+                bytes(&vec![f32::NAN; needed.squares as usize / 4]),
+                bytes(&random(9, n)),
+                bytes(&next_packed.planes[0]),
+                bytes(&next_packed.planes[1]),
+                bytes(&vec![f32::NAN; rows * outputs]),
+            ];
+            let [expected, found] =
+                [launches, fused].map(|launches| run_all(gpu(), &launches, rows as u32, &buffers));
+            let case = format!("{rows}x{n}x{k}, {target}");
+            assert!(expected[HIDDEN] == found[HIDDEN], "{case}: rows");
+            let error = nmse(&floats(&found[OUT]), &floats(&expected[OUT]));
+            assert!(error < 1e-12, "{case}: {error:e}");
         }
     }
 }

@@ -3,12 +3,12 @@
 //! 8 bits in groups of 32, as llama.cpp does for quantized weights, or of 64 where weights share
 //! their scale as well and the matrix is large.
 
-use super::{GemmTiling, Matmul, View, weight_flags};
+use super::{GemmTiling, Matmul, NormPrologue, weight_flags};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::format::layout::WeightLayout;
 use crate::kernels::subgroup_matrix::MatrixTiling;
-use crate::kernels::{GridSpec, Launch};
+use crate::kernels::{GridSpec, Launch, workgroups_per_tile};
 
 /// Weights of a matrix from which on 64 inputs share a scale: faster, less precise, and small models
 /// suffer more.
@@ -98,7 +98,7 @@ impl QuantizedRows {
         };
         let launch = Launch::new(format!("{label} input"), variant, grid)
             .bind("x", x.buffer.clone())
-            .bind("out", out)
+            .bind("quantized", out)
             .bind("state", state)
             .set("k", matmul.weight.cols)
             .set("units", self.units)
@@ -110,17 +110,18 @@ impl QuantizedRows {
         }
     }
 
-    /// Has the last launch write its output `x`, `[rows, k]` f32, in this form to `out` instead.
-    /// Returns whether its kernel can, and the bytes of split-K partials that it reads then for
-    /// `rows` rows.
+    /// Has the last launch write the input of a matmul, `[rows, k]` f32, in this form, if its kernel
+    /// can. A norm of the input keeps the f32 rows and is quantized without the factor of each row,
+    /// which [`multiply_by_norm_factor`] applies after the matmul.
     pub fn replace_output<B: Clone + PartialEq>(
         &self,
         launches: &mut [Launch<B>],
-        x: &View<B>,
+        matmul: &Matmul<B>,
         rows: usize,
-        out: B,
-    ) -> Option<u64> {
+        buffers: OutputBuffers<B>,
+    ) -> Option<OutputBytes> {
         let (last, earlier) = launches.split_last_mut()?;
+        let x = &matmul.x;
         let word = |name| {
             let found = last.params.iter().find(|(given, _)| *given == name);
             found.map(|(_, word)| *word)
@@ -135,32 +136,23 @@ impl QuantizedRows {
         let constant = |name| last.variant.constant(name);
         let cols = self.units * 64;
         let head_dim = word("head_dim").unwrap_or(0);
-        let heads_fill = has("BATCH")
+        let is_of_heads = has("BATCH")
+            && matmul.norm.is_none()
             && head_dim.is_multiple_of(self.group)
             && word("heads").is_some_and(|heads| heads * head_dim == cols);
-        let mut partials = 0;
+        let is_of_sums = !["EXPERTS", "F16_IO", "QUANTIZED"].into_iter().any(has)
+            && (matmul.norm.is_none() || !["GATED", "FACTOR"].into_iter().any(has))
+            && word("n") == Some(cols);
+        let mut bytes = OutputBytes::default();
         match last.variant.kernel {
             // A thread quantizes eight elements.
             Kernel::AttentionDecode
                 if constant("SINGLE_PASS") == 1
-                    && heads_fill
+                    && is_of_heads
                     && constant("HEADS") * head_dim <= 8 * constant("THREADS") => {}
-            Kernel::AttentionReduce if heads_fill => {}
-            Kernel::SplitkReduce
-                if !has("EXPERTS") && !has("F16_IO") && word("n") == Some(cols) =>
-            {
-                let product = earlier.last_mut()?;
-                let [tiles, height, width] = ["tiles", "tile_rows", "tile_cols"].map(word);
-                let bytes = u64::from(tiles? * width? * 4);
-                partials = bytes * (rows as u64).next_multiple_of(u64::from(height?));
-                let GridSpec::SplitKReduce { always, .. } = &mut last.grid else {
-                    return None;
-                };
-                let reduced = product
-                    .params
-                    .iter_mut()
-                    .find(|(name, _)| *name == "reduced")?;
-                (*always, reduced.1) = (true, 1);
+            Kernel::AttentionReduce if is_of_heads => {}
+            Kernel::SplitkReduce if is_of_sums => {
+                bytes.partials = reduce_always(earlier.last_mut()?, last, rows)?;
             }
             _ => return None,
         }
@@ -169,14 +161,90 @@ impl QuantizedRows {
             .clone()
             .flag("QUANTIZED")
             .flag_if("NIBBLES", self.nibbles)
+            .flag_if("NORM", matmul.norm.is_some())
             .set("X_GROUP", self.group);
-        last.binds.retain(|(name, _)| *name != "out");
-        last.binds.push(("out", out));
-        last.params
-            .retain(|(name, _)| !matches!(*name, "out_offset" | "out_stride"));
+        last.binds.push(("quantized", buffers.quantized));
         last.params.push(("units", self.units));
-        Some(partials)
+        if let Some(norm) = &matmul.norm {
+            last.binds.push(("norm", norm.gain.clone()));
+            last.binds.push(("squares", buffers.squares));
+            last.params.push(("norm_offset", norm.offset.to_bits()));
+            let sums = cols.div_ceil(REDUCED_COLUMNS).next_multiple_of(4);
+            bytes.squares = rows as u64 * u64::from(sums) * 4;
+        } else {
+            last.binds.retain(|(name, _)| *name != "out");
+            last.params
+                .retain(|(name, _)| !matches!(*name, "out_offset" | "out_stride"));
+        }
+        Some(bytes)
     }
+}
+
+/// Buffers of a launch that writes 8 bits.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputBuffers<B> {
+    /// The rows in 8 bits.
+    pub quantized: B,
+    /// Sums of squares of each row.
+    pub squares: B,
+}
+
+/// Bytes that a launch needs so that it writes 8 bits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OutputBytes {
+    /// Split-K partial sums.
+    pub partials: u64,
+    /// Sums of squares.
+    pub squares: u64,
+}
+
+/// Columns of a workgroup of shaders/matmul/splitk_reduce.wgsl.
+const REDUCED_COLUMNS: u32 = 256;
+
+/// Has the reduction of a product also finish tiles of one workgroup. Returns the bytes of partial
+/// sums that it needs then.
+fn reduce_always<B>(
+    product: &mut Launch<B>,
+    reduction: &mut Launch<B>,
+    rows: usize,
+) -> Option<u64> {
+    let word = |name| {
+        let found = reduction.params.iter().find(|(given, _)| *given == name);
+        found.map(|(_, word)| *word)
+    };
+    let [tiles, height, width] = ["tiles", "tile_rows", "tile_cols"].map(word);
+    let lines = (rows as u64).next_multiple_of(u64::from(height?));
+    let bytes = u64::from(tiles? * width? * 4) * lines;
+    let GridSpec::SplitKReduce { always, .. } = &mut reduction.grid else {
+        return None;
+    };
+    let reduced = product
+        .params
+        .iter_mut()
+        .find(|(name, _)| *name == "reduced")?;
+    (*always, reduced.1) = (true, 1);
+    Some(bytes)
+}
+
+/// Has the reduction of a product, the second of `launches`, multiply each row by the factor of the
+/// norm of its input, from the sums of squares that [`QuantizedRows::replace_output`] left of
+/// `cols` columns. Returns the bytes of partial sums that it needs then.
+pub fn multiply_by_norm_factor<B: Clone>(
+    launches: &mut [Launch<B>],
+    norm: &NormPrologue<B>,
+    cols: u32,
+    rows: usize,
+    squares: B,
+) -> Option<u64> {
+    let [product, reduction] = launches else {
+        return None;
+    };
+    let bytes = reduce_always(product, reduction, rows)?;
+    reduction.variant = reduction.variant.clone().flag("FACTOR");
+    reduction.binds.push(("squares", squares));
+    reduction.params.push(("eps", norm.eps.to_bits()));
+    reduction.params.push(("normed", cols));
+    Some(bytes)
 }
 
 impl<B: Clone> Matmul<B> {
@@ -221,6 +289,13 @@ impl<B: Clone> Matmul<B> {
         (fits && !others && (is_chosen || forces(Kernel::GemvPacked)))
             .then(|| self.packed_form())?
             .map(|form| form.with_group(32))
+    }
+
+    /// Whether workgroups of [`Self::gemm_packed`] share tiles of up to `rows` rows.
+    pub fn splits_packed(&self, caps: &Caps, rows: usize) -> bool {
+        let choice = GemmTiling::packed(caps, self, rows);
+        let tiles = self.tiles(choice.bn) * (rows as u32).div_ceil(choice.bm);
+        workgroups_per_tile(tiles, choice.target, choice.max_per_tile) > 1
     }
 
     /// Returns the launch for a batch of at most `rows` rows, up to eight, whose input `quantized`

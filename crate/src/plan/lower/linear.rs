@@ -4,7 +4,9 @@
 use super::{Lower, Lowering, NodeViews, Slot, unsupported};
 use crate::ir::{Activation, Addend, Combine, Dim, Linear, Node, Norm, Prologue, ValueId};
 use crate::kernels::kv_splits::KvSplits;
-use crate::kernels::matmul::{Matmul, NormPrologue, QuantizeInputs, QuantizedRows, View};
+use crate::kernels::matmul::{
+    Matmul, NormPrologue, OutputBuffers, QuantizeInputs, QuantizedRows, View, multiply_by_norm_factor,
+};
 use crate::{Error, Result};
 
 impl Lower for Linear {
@@ -78,19 +80,29 @@ impl Lower for Linear {
                 if norm.is_some() && !norms_batch {
                     return Err(unsupported(name, "a norm fused into a tiled matmul"));
                 }
-                let (bytes, launches) = matmul.prefill(
+                let form = quantized.as_ref().map(|input| input.form);
+                let (bytes, mut launches) = matmul.prefill(
                     options.caps,
                     rows,
                     state,
                     Slot::AttentionPartials,
-                    quantized,
+                    form.map(|form| (Slot::QuantizedRows, form)),
                 );
                 lowering.reserve_partials(bytes.max(16));
+                let lacking = quantized.filter(|input| input.lacks_factor);
+                if let Some((_, norm)) = lacking.zip(norm.as_ref()) {
+                    let (cols, squares) = (matmul.weight.cols, Slot::SquareSums);
+                    let bytes = multiply_by_norm_factor(&mut launches, norm, cols, rows, squares);
+                    let bytes = bytes.ok_or_else(|| {
+                        Error::Internal(format!("{name}: no reduction applies its norm"))
+                    })?;
+                    lowering.reserve_partials(bytes);
+                }
                 lowering.launches.extend(launches);
             } else if let Some(form) = matmul.quantized_batch(options.caps, rows) {
-                let (quantized, _) = lowering.quantize_once(&matmul, node, form, rows, state);
+                lowering.quantize_once(&matmul, node, form, false, rows, state);
                 matmul.norm = None;
-                let launch = matmul.gemv_packed(options.caps, rows, state, quantized);
+                let launch = matmul.gemv_packed(options.caps, rows, state, Slot::QuantizedRows);
                 lowering.launches.push(launch);
             } else {
                 lowering
@@ -102,61 +114,86 @@ impl Lower for Linear {
     }
 }
 
+/// The input of a matmul in 8 bits, in [`Slot::QuantizedRows`].
+struct QuantizedInput {
+    form: QuantizedRows,
+    /// Whether the norm of the input lacks the factor of each row.
+    lacks_factor: bool,
+}
+
 impl Lowering<'_> {
-    /// Appends the launch that quantizes the input of a matmul, unless the buffer holds it already.
-    /// Returns the buffer and its form, if the matmul reads its input in 8 bits.
+    /// Has the input of a tiled matmul written in 8 bits, if it reads its input so.
     fn quantize_rows(
         &mut self,
         matmul: &Matmul<Slot>,
         node: &NodeViews<'_>,
         rows: usize,
         state: Slot,
-    ) -> Option<(Slot, QuantizedRows)> {
-        let form = matmul.quantized_rows(self.options.caps, rows, self.options.quantize_inputs)?;
-        Some(self.quantize_once(matmul, node, form, rows, state))
+    ) -> Option<QuantizedInput> {
+        let caps = self.options.caps;
+        let form = matmul.quantized_rows(caps, rows, self.options.quantize_inputs)?;
+        let is_reduced = matmul.splits_packed(caps, rows);
+        Some(QuantizedInput {
+            form,
+            lacks_factor: self.quantize_once(matmul, node, form, is_reduced, rows, state),
+        })
     }
 
-    /// Appends the launch that quantizes the input in this form, unless the buffer holds it.
+    /// Has the input written in this form, unless the buffer holds it: by the previous launch if it
+    /// can, else by one of its own. Returns whether its norm lacks the factor of each row, which
+    /// only happens if `is_reduced`: a reduction of the matmul can apply it.
     fn quantize_once(
         &mut self,
         matmul: &Matmul<Slot>,
         node: &NodeViews<'_>,
         form: QuantizedRows,
+        is_reduced: bool,
         rows: usize,
         state: Slot,
-    ) -> (Slot, QuantizedRows) {
+    ) -> bool {
         // Matmuls of one normed value have their own norms, so the next one may need another.
         let held = matmul.norm.is_none().then_some((node.node.inputs[0], form));
-        if held.is_none() || self.quantized != held {
-            if !self.writes_quantized(matmul, node, form, rows) {
-                let launch = form.launch(matmul, state, Slot::QuantizedRows);
-                self.launches.push(launch);
-            }
-            self.quantized = held;
-            self.quantized_rows = self.quantized_rows.max(form.bytes(rows));
+        if held.is_some() && self.quantized == held {
+            return false;
         }
-        (Slot::QuantizedRows, form)
+        self.quantized = held;
+        self.quantized_rows = self.quantized_rows.max(form.bytes(rows));
+        let is_normed = matmul.norm.is_some();
+        let may = if is_normed {
+            is_reduced
+        } else {
+            // Nothing else reads the f32 rows.
+            self.uses[node.node.inputs[0].0] == 1
+        };
+        if may && self.writes_quantized(matmul, form, rows) {
+            return is_normed;
+        }
+        let launch = form.launch(matmul, state, Slot::QuantizedRows);
+        self.launches.push(launch);
+        false
     }
 
-    /// Has the previous launch write the input of a matmul in 8 bits, if it can and nothing else
-    /// reads the input. Only in batches: many rows of a prompt would leave large partial sums.
+    /// Has the previous launch write the input of a matmul in 8 bits, if it can. Only in batches:
+    /// many rows of a prompt would leave large partial sums.
     fn writes_quantized(
         &mut self,
         matmul: &Matmul<Slot>,
-        node: &NodeViews<'_>,
         form: QuantizedRows,
         rows: usize,
     ) -> bool {
-        let is_only_reader = self.uses[node.node.inputs[0].0] == 1;
-        if matmul.norm.is_some() || !self.options.rows.is_batch() || !is_only_reader {
+        if !self.options.rows.is_batch() {
             return false;
         }
-        let partials =
-            form.replace_output(&mut self.launches, &matmul.x, rows, Slot::QuantizedRows);
-        if let Some(bytes) = partials {
-            self.reserve_partials(bytes.max(16));
-        }
-        partials.is_some()
+        let buffers = OutputBuffers {
+            quantized: Slot::QuantizedRows,
+            squares: Slot::SquareSums,
+        };
+        let Some(bytes) = form.replace_output(&mut self.launches, matmul, rows, buffers) else {
+            return false;
+        };
+        self.reserve_partials(bytes.partials.max(16));
+        self.square_sums = self.square_sums.max(bytes.squares);
+        true
     }
 }
 
