@@ -62,13 +62,6 @@ const ROWS: u32 = 4u;
 #ifdef FACTOR
 // Of each row, [row][sums of 256 columns, a multiple of four].
 @group(0) @binding(10) var<storage, read> squares: array<vec4<f32>>;
-
-fn norm_factor(row: u32) -> f32 {
-    let count = (params.normed + 4u * THREADS - 1u) / (4u * THREADS);
-    var sum = vec4<f32>();
-    for (var i = 0u; i < count; i++) { sum += squares[row * count + i]; }
-    return inverseSqrt(dot(sum, vec4<f32>(1.0)) / f32(params.normed) + params.eps);
-}
 #endif
 #ifdef EXPERTS
 @group(0) @binding(8) var<storage, read> buckets: array<u32>;
@@ -132,13 +125,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
     let ending$r = ending_of(row$r, n);
 #ifdef FACTOR
-    let scale$r = params.scale * norm_factor(row$r);
+    var square$r: vec4<f32>;
 #else
     let scale$r = params.scale;
 #endif
     var sum$r = 0.0;
     var up$r = 0.0;
 #endfor
+#ifdef FACTOR
+    let count = (params.normed + 4u * THREADS - 1u) / (4u * THREADS);
+    for (var i = 0u; i < count; i++) {
+#for r in 0..4
+        square$r += squares[row$r * count + i];
+#endfor
+    }
+#for r in 0..4
+    let scale$r = params.scale * inverseSqrt(dot(square$r, vec4<f32>(1.0)) / f32(params.normed) + params.eps);
+#endfor
+#endif
     for (var s = 0u; s < splits; s++) {
         // A tile stores all its lines, with or without rows.
         let at = (s * lines + line) * width + column;
