@@ -2,7 +2,7 @@
 
 import type { GrammarSource, NextMask } from "./contract.js";
 import type { Engine } from "./engine-calls.js";
-import { invalidRequest, missingAsset } from "./errors.js";
+import { invalidRequest, JerboaError, missingAsset } from "./errors.js";
 import type { Grammar, Vocabulary } from "./grammar.js";
 import { platform } from "./platform.js";
 import { isTrap } from "./traps.js";
@@ -38,6 +38,9 @@ async function vocabularyOf(engine: Engine, wasmUrl: string | undefined): Promis
   let vocabulary = vocabularies.get(engine);
   if (!vocabulary) {
     const { bytes, lengths, endIds } = engine.vocabularyBytes();
+    if (!endIds.some((id) => id < lengths.length)) {
+      throw new JerboaError("tokenizer", "Structured output is not available: the model has no end-of-text token. Set eos_token_id in its generation_config.json, or eos_token in its tokenizer_config.json.");
+    }
     vocabulary = new module.Vocabulary(bytes, lengths, endIds);
     vocabularies.set(engine, vocabulary);
   }

@@ -386,6 +386,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         workgroupBarrier();
     }
 #if SINGLE_PASS == 1
+#if CUTS == 1
+    // No exchange of columns has waited for the sums.
+    workgroupBarrier();
+#endif
     if (cut == 0u) {
 #for r in 0..HEADS
         if ($ru < count) {

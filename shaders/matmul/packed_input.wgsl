@@ -1,4 +1,4 @@
-// `Params`, input and state of the products whose x quantize_rows.wgsl has quantized.
+// `Params`, input and state of the products whose x is quantized (quantize_octet.wgsl).
 struct Params {
     k_blocks: u32,
     groups: u32,

@@ -1,6 +1,6 @@
-// Rows of signed bytes, as gemm_packed and gemv_packed read them: X_GROUP elements (32 or 64) share a scale, so that the
-// largest is 127, and the sum of their bytes times the scale. A row is stored in units of 64 elements, ten pairs of
-// words: sixteen words of bytes, then (scale, sum) of each group. NIBBLES: the bytes of an octet are ordered as its
+// Rows of signed bytes, as gemm_packed and gemv_packed read them: X_GROUP elements (32 or 64) share a scale, so that
+// the largest is 127, and the sum of their bytes times the scale. A row is stored in units of 64 elements, ten pairs
+// of words: sixteen words of bytes, then (scale, sum) of each group. NIBBLES: the bytes of an octet are ordered as its
 // nibbles are unpacked, the even ones first.
 
 // Threads of a group.
@@ -18,11 +18,11 @@ fn bytes_of(v: vec4<u32>) -> u32 {
     return (b.x | (b.y << 8u)) | ((b.z << 16u) | (b.w << 24u));
 }
 
-// Writes eight elements, a then b, times `factor`, as octet `octet` of a row; nothing if `units` end before it. All threads of the
-// workgroup call it, those of a group with adjacent octets from a multiple of SHARE on.
+// Writes eight elements, a then b, times `factor`, as octet `octet` of a row; nothing from octet 8 * units on. All threads
+// of the workgroup call it; the SHARE threads of a group pass consecutive octets, the first a multiple of SHARE.
 fn quantize_octet(lid: u32, row: u32, units: u32, octet: u32, a: vec4<f32>, b: vec4<f32>, factor: f32) {
-    let most = max(abs(a), abs(b));
-    octet_tops[lid] = max(max(most.x, most.y), max(most.z, most.w));
+    let largest = max(abs(a), abs(b));
+    octet_tops[lid] = max(max(largest.x, largest.y), max(largest.z, largest.w));
     workgroupBarrier();
     let first = lid / SHARE * SHARE;
     var top = 0.0;

@@ -1,8 +1,9 @@
 // Adds the partial sums of a split-K GEMM and applies the epilogue. A thread takes one column of ROWS rows, so that
 // their loads overlap. EXPERTS: the inputs are tiles of one expert's pairs (shaders/experts/bucket.wgsl), unsplit;
 // wid.y is the tile.
-// QUANTIZED writes rows in 8 bits for the next matmul; with NORM their norm without its factor, besides the rows in f32
-// and the sums of squares of 256 columns. FACTOR multiplies by the norm's factor of each row, from such sums.
+// QUANTIZED writes rows in 8 bits for the next matmul. With NORM these are rows times the norm's gain, not yet divided by
+// their RMS; the rows in f32 and sums of their squares are written too. DIVIDED divides the results by the RMS of the
+// matmul's input, from such sums.
 struct Params {
     n: u32,
     tiles: u32,
@@ -29,7 +30,7 @@ struct Params {
     out_offset: u32,
     out_stride: u32,
 #endif
-#ifdef FACTOR
+#ifdef DIVIDED
     eps: f32,
     // Columns that were normed.
     normed: u32,
@@ -59,8 +60,8 @@ var<workgroup> values: array<array<f32, THREADS>, ROWS>;
 // Divides the tile height.
 const ROWS: u32 = 4u;
 @group(0) @binding(7) var<storage, read> parts: array<f32>;
-#ifdef FACTOR
-// Of each row, [row][sums of 256 columns, a multiple of four].
+#ifdef DIVIDED
+// [row][a sum for 256 columns, padded with zeros to a multiple of four].
 @group(0) @binding(10) var<storage, read> squares: array<vec4<f32>>;
 #endif
 #ifdef EXPERTS
@@ -124,7 +125,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let row$r = line + min($ru, rows - 1u);
 #endif
     let ending$r = ending_of(row$r, n);
-#ifdef FACTOR
+#ifdef DIVIDED
     var square$r: vec4<f32>;
 #else
     let scale$r = params.scale;
@@ -132,7 +133,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var sum$r = 0.0;
     var up$r = 0.0;
 #endfor
-#ifdef FACTOR
+#ifdef DIVIDED
     let count = (params.normed + 4u * THREADS - 1u) / (4u * THREADS);
     for (var i = 0u; i < count; i++) {
 #for r in 0..4
@@ -165,14 +166,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
     // 32 threads take a row.
     let octet = lid % 32u;
-    let taken = lid / 32u;
+    let r = lid / 32u;
     var a: vec4<f32>;
     var b: vec4<f32>;
     var units = 0u;
-    if (taken < rows) {
+    if (r < rows) {
 #for i in 0..4
-        a[$i] = values[taken][octet * 8u + $iu];
-        b[$i] = values[taken][octet * 8u + 4u + $iu];
+        a[$i] = values[r][octet * 8u + $iu];
+        b[$i] = values[r][octet * 8u + 4u + $iu];
 #endfor
         units = params.units;
     }
@@ -182,13 +183,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     a *= norm[gain] + params.norm_offset;
     b *= norm[gain + 1u] + params.norm_offset;
 #endif
-    quantize_octet(lid, line + taken, units, wid.x * 32u + octet, a, b, 1.0);
+    quantize_octet(lid, line + r, units, wid.x * 32u + octet, a, b, 1.0);
 #ifdef NORM
-    if (octet == 0u && taken < rows) {
+    if (octet == 0u && r < rows) {
         var sum = 0.0;
         for (var i = 0u; i < 32u; i++) { sum += octet_squares[lid + i]; }
         let count = (params.n + 4u * THREADS - 1u) / (4u * THREADS) * 4u;
-        let at = (line + taken) * count;
+        let at = (line + r) * count;
         squares[at + wid.x] = sum;
         // The last one also fills up to a multiple of four.
         for (var i = wid.x + 1u; (wid.x + 1u) * THREADS >= params.n && i < count; i++) { squares[at + i] = 0.0; }

@@ -15,7 +15,13 @@ type Heads = (u32, u32, u32);
 /// the keys and in splits, for weights of 4 and 8 bits.
 #[test]
 fn results_in_8_bits_equal_quantized_results() {
-    let heads = [(4, 2, 64), (2, 2, 96), (8, 2, 128), (2, 1, 256)];
+    let heads = [
+        (4, 2, 64),
+        (2, 2, 96),
+        (8, 2, 128),
+        (2, 1, 256),
+        (2, 1, 512),
+    ];
     for caps in tested_caps(gpu()) {
         for heads in heads {
             for (capacity, positions) in [(128, [5, 127, 64]), (640, [300, 639, 0])] {
@@ -98,7 +104,7 @@ fn quantizes_alike(
         quantized: 7,
         squares: 8,
     };
-    form.replace_output(&mut fused, &next, rows, buffers)?;
+    form.quantize_output(&mut fused, &next, rows, buffers)?;
 
     let mut state = vec![0, rows as u32, 0, 0, 0, 0, 0, 0];
     for (slot, position) in positions.into_iter().enumerate() {

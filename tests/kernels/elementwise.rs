@@ -4,8 +4,10 @@ use super::op::{Case, Setting, few, many};
 use jerboa::ir::{
     Activation, Add, Clip, ConcatHeads, Gated, HeadSlice, LastRow, Mul, MulVector, Op, Scale, Unary,
 };
+use jerboa::kernels::elementwise::{CopiedRows, copy_rows};
+use jerboa::kernels::matmul::View;
 use jerboa::reference::elementwise::{activate, concat_heads as reference_heads, last_row};
-use jerboa_tests::{ACTIVATIONS, gpu, nmse, random};
+use jerboa_tests::{ACTIVATIONS, bytes, floats, gpu, nmse, random, run_all};
 
 fn expected(op: &Op, a: f32, b: f32) -> f32 {
     match op {
@@ -203,6 +205,42 @@ fn rows_times_a_vector_or_a_number() {
                 .map(|(i, v)| v * by[i % cols % by.len()])
                 .collect();
             assert_eq!(found, expected, "{cols} columns times {}", by.len());
+        }
+    }
+}
+
+/// Rows counted from the step's first one or by position, on both sides, from any column on; other
+/// rows and columns keep their values.
+#[test]
+fn rows_are_copied_by_position() {
+    const POSITION: usize = 5;
+    for (cols, rows) in [(1, 1), (63, 3), (64, 2), (65, 4), (200, 1)] {
+        for (from, to) in [(false, false), (false, true), (true, false), (true, true)] {
+            let offset = 3;
+            let strides = [offset + cols + 2, cols + 4];
+            let side = |buffer, index: usize, by_position| CopiedRows {
+                view: View {
+                    buffer,
+                    offset: if index == 0 { offset as u32 } else { 0 },
+                    stride: strides[index] as u32,
+                },
+                by_position,
+            };
+            let launch = copy_rows("copy", side(0, 0, from), side(1, 1, to), 2, cols as u32);
+            let source = random(1, (POSITION + rows) * strides[0]);
+            let before = random(2, (POSITION + rows) * strides[1]);
+            // The plan may have more rows than the step.
+            let state = [POSITION as u32, rows as u32, 0, 0, 0, 0, 0, 0];
+            let buffers = [bytes(&source), bytes(&before), bytes(&state)];
+            let found = floats(&run_all(gpu(), &[launch], rows as u32 + 1, &buffers)[1]);
+            let first = |by_position| if by_position { POSITION } else { 0 };
+            let mut expected = before;
+            for row in 0..rows {
+                let at = (first(from) + row) * strides[0] + offset;
+                let target = (first(to) + row) * strides[1];
+                expected[target..target + cols].copy_from_slice(&source[at..at + cols]);
+            }
+            assert_eq!(found, expected, "{cols} columns, {rows} rows, {from}, {to}");
         }
     }
 }

@@ -5,6 +5,7 @@ mod argmax;
 mod attention;
 mod audio_conv;
 mod batched_attention;
+mod batched_layer;
 mod conv;
 mod cross_attention;
 mod drafts;

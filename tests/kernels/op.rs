@@ -75,6 +75,8 @@ pub struct Setting {
     /// Expected number of launches with f16 activations in a step of many rows; single rows have
     /// none.
     pub halves: Option<usize>,
+    /// Flags that variants of batched steps have.
+    pub batch_flags: &'static [&'static str],
 }
 
 impl Default for Setting {
@@ -87,6 +89,7 @@ impl Default for Setting {
             caps: None,
             without: None,
             halves: None,
+            batch_flags: &[],
         }
     }
 }
@@ -225,6 +228,11 @@ impl Case {
                     .is_none_or(|most| halves == if cut.rows > 1 { most } else { 0 }),
                 "{halves}\n{plan}"
             );
+            for flag in setting.batch_flags {
+                let mut variants = plan.launches.iter().map(|launch| &launch.variant);
+                let found = variants.any(|variant| variant.flags.contains(flag));
+                assert_eq!(found, cut.mode.is_batch(), "{flag}\n{plan}");
+            }
             let mut state = [0u32; STATE_WORDS];
             (state[0], state[1]) = (pos as u32, cut.rows as u32);
             buffers.insert(Slot::CURSOR, bytes(&state));

@@ -283,7 +283,6 @@ fn seventeen_sequences_equal_each_alone() {
 #[test]
 fn quantized_inputs_choose_the_same_tokens() {
     let few = (Kernel::GemvPacked, "PARTS", 8);
-    // The reductions of its products quantize, and apply norms.
     let many = (Kernel::GemmPacked, "BM", 32);
     for (rows, (kernel, name, value)) in [(3, few), (5, few), (8, few), (17, many)] {
         let device = DeviceOptions {

@@ -131,3 +131,21 @@ test("what cannot be enforced is refused by name, and the model stays usable", {
   assert.match(said.both, /^request: .*Set one of them/);
   assert.equal(said.after, 2);
 });
+
+test("a checkpoint without an end token is refused by name", { timeout: PATIENCE }, async () => {
+  const said = await page.evaluate(async () => {
+    const load = async (name) => (await fetch(`/model/${name}`)).blob();
+    const without = async (name, key) => {
+      const { [key]: _, ...rest } = JSON.parse(await (await load(name)).text());
+      return new File([JSON.stringify(rest)], name);
+    };
+    const files = [await without("config.json", "eos_token_id"), await without("tokenizer_config.json", "eos_token")];
+    for (const name of ["tokenizer.json", "model.safetensors"]) files.push(new File([await load(name)], name));
+    files.push(new File(["{% for m in messages %}{{ m.content }}{% endfor %}"], "chat_template.jinja"));
+    const endless = await jerboa.loadModel(files);
+    const said = await refusal(() => endless.chat.completions.create({ messages, max_tokens: 3, grammar: { type: "regex", pattern: "[a-z]+" } }));
+    await endless.unload();
+    return said;
+  });
+  assert.match(said, /^tokenizer: Structured output is not available: .*no end-of-text token.*eos_token_id/);
+});

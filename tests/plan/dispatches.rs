@@ -11,7 +11,7 @@ use jerboa::gpu::VariantOverride;
 use jerboa::ir::Graph;
 use jerboa::kernels::Launch;
 use jerboa::kernels::attention::Kv;
-use jerboa::kernels::kv_splits::SHORT_CONTEXT;
+use jerboa::kernels::kv_splits::{SHORT_BATCH_CONTEXT, SHORT_CONTEXT};
 use jerboa::kernels::registry::Kernel;
 use jerboa::plan::{
     Fusions, Plan, PlanOptions, Slot, StepKind, fuse, lower, plan_states, plan_weights,
@@ -97,10 +97,9 @@ fn step(graph: &Graph, caps: &Caps, layout: WeightLayout, capacity: usize, rows:
     lower(&graph, options).expect("a plan")
 }
 
-/// Batches without subgroup matrices read 8 bits, which the launches before their matmuls write: a
-/// launch of its own only quantizes the embedding, whose rows nothing sums, and the input of logits
-/// with too many tiles to be shared. Up to eight rows, matmuls finish their own tiles, and only
-/// attention quantizes.
+/// In batches without subgroup matrices, the launches before the matmuls quantize their inputs. A
+/// launch of its own quantizes the embedding, and the input of logits where no workgroups share a
+/// tile. Up to eight rows, matmuls have no reductions and only attention quantizes.
 #[test]
 fn batches_quantize_without_launches_of_their_own() {
     let caps = caps();
@@ -116,7 +115,7 @@ fn batches_quantize_without_launches_of_their_own() {
         ("qwen3-0.6b", 32, 1),
     ] {
         let graph = arch::graph(&shape(name).into()).expect(name);
-        for capacity in [SHORT_CONTEXT as usize / 2, CONTEXT] {
+        for capacity in [SHORT_BATCH_CONTEXT as usize, CONTEXT] {
             let rows = StepKind::DecodeBatch(sequences);
             let plan = step(&graph, &caps, layout, capacity, rows);
             let of = |kernel| {

@@ -12,9 +12,10 @@ use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::device::tuning_table::GemvVariant;
 use crate::format::layout::{AffineForm, Float, WeightLayout};
-pub use packed::{
-    OutputBuffers, OutputBytes, QuantizeInputs, QuantizedRows, multiply_by_norm_factor,
-};
+pub use packed::{OutputBuffers, OutputBytes, QuantizeInputs, QuantizedRows, divide_by_rms};
+
+/// Columns of a workgroup of shaders/matmul/splitk_reduce.wgsl.
+const REDUCED_COLUMNS: u32 = 256;
 
 /// The planes of a weight matrix, or of a shard of its rows.
 #[derive(Debug, Clone)]
@@ -316,7 +317,7 @@ impl<B: Clone> Matmul<B> {
         always: bool,
     ) -> Launch<B> {
         let grid = GridSpec::SplitKReduce {
-            groups: self.n.div_ceil(256),
+            groups: self.n.div_ceil(REDUCED_COLUMNS),
             x,
             per: bm,
             target,

@@ -274,6 +274,12 @@ impl<B: Clone> Launch<B> {
         self.set(name, value.to_bits())
     }
 
+    /// Returns a `Params` word that is set.
+    pub fn param(&self, name: &str) -> Option<u32> {
+        let found = self.params.iter().find(|(given, _)| *given == name);
+        found.map(|(_, word)| *word)
+    }
+
     /// Resolves names to the shader's binding numbers and parameter order.
     ///
     /// # Errors

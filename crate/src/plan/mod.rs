@@ -106,7 +106,7 @@ pub enum Slot {
     AttentionPartials,
     /// Input of a matmul in 8 bits.
     QuantizedRows,
-    /// Sums of squares of rows, of which 8 bits are written before their norm is known.
+    /// Sums of squares of rows that are quantized before their RMS is known.
     SquareSums,
     /// Row-expert pairs sorted by expert.
     ExpertTiles,

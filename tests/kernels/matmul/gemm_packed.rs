@@ -7,7 +7,7 @@ use jerboa::gpu::{Backend, Caps, VariantOverride};
 use jerboa::kernels::Launch;
 use jerboa::kernels::matmul::{
     GemmTiling, Matmul, NormPrologue, OutputBuffers, QuantizeInputs, QuantizedRows, View,
-    WeightPlanes, multiply_by_norm_factor,
+    WeightPlanes, divide_by_rms,
 };
 use jerboa::kernels::registry::Kernel;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
@@ -58,7 +58,7 @@ fn packed_gemm_matches_reference() {
     }
 }
 
-/// Buffers of two products, the second of the first one's output.
+/// Buffers of two matmuls, the second of the first one's output.
 const X: usize = 0;
 const W: [usize; 2] = [1, 2];
 const HIDDEN: usize = 3;
@@ -81,8 +81,8 @@ fn view(buffer: usize, stride: usize) -> View<usize> {
     }
 }
 
-/// A product with weights of this layout.
-fn product(
+/// A matmul with weights of this layout.
+fn matmul_of(
     layout: WeightLayout,
     [rows, cols]: [usize; 2],
     [q, s]: [usize; 2],
@@ -95,7 +95,7 @@ fn product(
         q,
         s: Some(s),
     };
-    Matmul::plain("product", weight, view(x, cols), view(out, rows))
+    Matmul::plain("test", weight, view(x, cols), view(out, rows))
 }
 
 /// The device without subgroup matrices.
@@ -112,7 +112,7 @@ fn form_of(matmul: &Matmul<usize>, rows: usize) -> QuantizedRows {
         .expect("weights of 4 or 8 bits")
 }
 
-/// The launches of the first product, and the bytes of their partial sums.
+/// The launches of the first matmul, and the bytes of their partial sums.
 fn first(matmul: &Matmul<usize>, rows: usize, target: u32) -> (Vec<Launch<usize>>, u64) {
     let choice = GemmTiling {
         target,
@@ -130,28 +130,28 @@ const BUFFERS: OutputBuffers<usize> = OutputBuffers {
     squares: SQUARES,
 };
 
-/// Products whose reduction writes 8 bits for the next matmul leave the bytes that a launch of its
+/// Matmuls whose reduction writes 8 bits for the next one leave the bytes that a launch of its
 /// own would: of tiles of one workgroup and of several, for weights of 4 and 8 bits.
 #[test]
 fn outputs_in_8_bits_equal_quantized_outputs() {
     let shapes = [[1, 64, 256], [5, 192, 320], [33, 320, 672]];
-    for (bits, [rows, n, k]) in (0..8).zip(shapes.into_iter().cycle()) {
+    for (options, [rows, n, k]) in (0..8).zip(shapes.into_iter().cycle()) {
         for (target, group, next_bits) in [(1, 32, 4), (64, 64, 4), (7, 32, 8), (64, 64, 8)] {
-            let gated = bits & 1 > 0;
+            let gated = options & 1 > 0;
             let total = if gated { 2 * n } else { n };
-            let mut matmul = product(affine(), [total, k], W, [X, HIDDEN]);
+            let mut matmul = matmul_of(affine(), [total, k], W, [X, HIDDEN]);
             (matmul.n, matmul.out.stride) = (n as u32, n as u32);
             matmul.gated = gated.then_some(n as u32);
-            matmul.bias = (bits & 2 > 0).then_some(BIAS);
-            matmul.residual = (bits & 4 > 0).then(|| view(RESIDUAL, n));
+            matmul.bias = (options & 2 > 0).then_some(BIAS);
+            matmul.residual = (options & 4 > 0).then(|| view(RESIDUAL, n));
             let (mut launches, parts) = first(&matmul, rows, target);
             let layout = affine_of(next_bits, 64, AffineForm::Bias, Float::F16);
-            let next = product(layout, [64, n], NEXT_W, [HIDDEN, OUT]);
+            let next = matmul_of(layout, [64, n], NEXT_W, [HIDDEN, OUT]);
             let form = form_of(&next, rows).with_group(group);
             let mut fused = launches.clone();
             launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
             let bytes_needed = form
-                .replace_output(&mut fused, &next, rows, BUFFERS)
+                .quantize_output(&mut fused, &next, rows, BUFFERS)
                 .expect("a reduction that quantizes");
             let (packed, _) = weights(affine(), total, k, 11);
             let buffers = [
@@ -168,26 +168,26 @@ fn outputs_in_8_bits_equal_quantized_outputs() {
             ];
             let run =
                 |launches| run_all(gpu(), launches, rows as u32, &buffers)[HIDDEN_BYTES].clone();
-            let case = format!("{bits:#b} {rows}x{n}x{k}, {target}, {group}, {next_bits} bits");
+            let case = format!("{options:#b} {rows}x{n}x{k}, {target}, {group}, {next_bits} bits");
             assert!(run(&launches) == run(&fused), "{case}");
         }
     }
 }
 
-/// A norm between two products, whose sums of squares and 8-bit rows the first one's reduction
-/// writes, and whose factor the second one's applies: the rows and the result are those of a norm
-/// in a launch of its own.
+/// A norm between two matmuls: the reduction of the first writes 8-bit rows and sums of squares, the
+/// reduction of the second divides by the RMS. Rows and result are those of a norm in a launch of its
+/// own.
 #[test]
-fn norms_between_products_need_no_launch() {
+fn norms_between_matmuls_need_no_launch() {
     let shapes = [[1, 64, 256], [5, 320, 320], [33, 1088, 288], [9, 2048, 256]];
     for (gated, [rows, n, k]) in [false, true].into_iter().cycle().zip(shapes) {
         for target in [1, 64] {
-            let mut matmul = product(affine(), [n, k], W, [X, HIDDEN]);
+            let mut matmul = matmul_of(affine(), [n, k], W, [X, HIDDEN]);
             matmul.residual = Some(view(RESIDUAL, n));
             let (mut launches, mut parts) = first(&matmul, rows, target);
             let outputs = 96;
             let total = if gated { 2 * outputs } else { outputs };
-            let mut next = product(affine(), [total, n], NEXT_W, [HIDDEN, OUT]);
+            let mut next = matmul_of(affine(), [total, n], NEXT_W, [HIDDEN, OUT]);
             (next.n, next.out.stride) = (outputs as u32, outputs as u32);
             next.gated = gated.then_some(outputs as u32);
             next.bias = Some(BIAS);
@@ -200,18 +200,18 @@ fn norms_between_products_need_no_launch() {
             let mut fused = launches.clone();
             launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
             let needed = form
-                .replace_output(&mut fused, &next, rows, BUFFERS)
+                .quantize_output(&mut fused, &next, rows, BUFFERS)
                 .expect("a reduction that quantizes");
             let choice = GemmTiling {
                 target,
                 max_per_tile: 8,
                 ..GemmTiling::packed(&without_matrices(), &next, rows)
             };
-            let products = next.gemm_packed(STATE, (HIDDEN_BYTES, form), PARTS, choice);
-            let mut last = products.clone();
-            launches.extend(products);
+            let second = next.gemm_packed(STATE, (HIDDEN_BYTES, form), PARTS, choice);
+            let mut last = second.clone();
+            launches.extend(second);
             let norm = next.norm.as_ref().expect("a norm");
-            let partials = multiply_by_norm_factor(&mut last, norm, n as u32, rows, SQUARES);
+            let partials = divide_by_rms(&mut last, norm, n as u32, rows, SQUARES);
             fused.extend(last);
             parts = parts
                 .max(next.parts_bytes(rows as u32, choice))

@@ -3,7 +3,7 @@
 //! 8 bits in groups of 32, as llama.cpp does for quantized weights, or of 64 where weights share
 //! their scale as well and the matrix is large.
 
-use super::{GemmTiling, Matmul, NormPrologue, weight_flags};
+use super::{GemmTiling, Matmul, NormPrologue, REDUCED_COLUMNS, weight_flags};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::format::layout::WeightLayout;
@@ -110,10 +110,10 @@ impl QuantizedRows {
         }
     }
 
-    /// Has the last launch write the input of a matmul, `[rows, k]` f32, in this form, if its kernel
-    /// can. A norm of the input keeps the f32 rows and is quantized without the factor of each row,
-    /// which [`multiply_by_norm_factor`] applies after the matmul.
-    pub fn replace_output<B: Clone + PartialEq>(
+    /// Makes the last launch write the input of a matmul in this form, if its kernel can. It then
+    /// leaves no f32 rows. If the input is normed, the launch also leaves those, and its 8-bit rows
+    /// are not yet divided by their RMS; [`divide_by_rms`] divides the result of the matmul.
+    pub fn quantize_output<B: Clone + PartialEq>(
         &self,
         launches: &mut [Launch<B>],
         matmul: &Matmul<B>,
@@ -122,10 +122,7 @@ impl QuantizedRows {
     ) -> Option<OutputBytes> {
         let (last, earlier) = launches.split_last_mut()?;
         let x = &matmul.x;
-        let word = |name| {
-            let found = last.params.iter().find(|(given, _)| *given == name);
-            found.map(|(_, word)| *word)
-        };
+        let word = |name| last.param(name);
         let place = [word("out_offset"), word("out_stride")];
         let written = last.binds.iter().find(|(name, _)| *name == "out");
         let is_x = written.is_some_and(|(_, buffer)| *buffer == x.buffer);
@@ -141,14 +138,15 @@ impl QuantizedRows {
             && head_dim.is_multiple_of(self.group)
             && word("heads").is_some_and(|heads| heads * head_dim == cols);
         let is_of_sums = !["EXPERTS", "F16_IO", "QUANTIZED"].into_iter().any(has)
-            && (matmul.norm.is_none() || !["GATED", "FACTOR"].into_iter().any(has))
+            && (matmul.norm.is_none() || !["GATED", "DIVIDED"].into_iter().any(has))
             && word("n") == Some(cols);
         let mut bytes = OutputBytes::default();
         match last.variant.kernel {
-            // A thread quantizes eight elements.
+            // A thread quantizes eight elements. More heads leave too little workgroup memory.
             Kernel::AttentionDecode
                 if constant("SINGLE_PASS") == 1
                     && is_of_heads
+                    && constant("HEADS") <= 4
                     && constant("HEADS") * head_dim <= 8 * constant("THREADS") => {}
             Kernel::AttentionReduce if is_of_heads => {}
             Kernel::SplitkReduce if is_of_sums => {
@@ -198,27 +196,21 @@ pub struct OutputBytes {
     pub squares: u64,
 }
 
-/// Columns of a workgroup of shaders/matmul/splitk_reduce.wgsl.
-const REDUCED_COLUMNS: u32 = 256;
-
-/// Has the reduction of a product also finish tiles of one workgroup. Returns the bytes of partial
-/// sums that it needs then.
-fn reduce_always<B>(
-    product: &mut Launch<B>,
+/// Makes the reduction of a matmul finish tiles of one workgroup too. Returns the bytes of partial
+/// sums that this needs.
+fn reduce_always<B: Clone>(
+    gemm: &mut Launch<B>,
     reduction: &mut Launch<B>,
     rows: usize,
 ) -> Option<u64> {
-    let word = |name| {
-        let found = reduction.params.iter().find(|(given, _)| *given == name);
-        found.map(|(_, word)| *word)
-    };
+    let word = |name| reduction.param(name);
     let [tiles, height, width] = ["tiles", "tile_rows", "tile_cols"].map(word);
     let lines = (rows as u64).next_multiple_of(u64::from(height?));
     let bytes = u64::from(tiles? * width? * 4) * lines;
     let GridSpec::SplitKReduce { always, .. } = &mut reduction.grid else {
         return None;
     };
-    let reduced = product
+    let reduced = gemm
         .params
         .iter_mut()
         .find(|(name, _)| *name == "reduced")?;
@@ -226,21 +218,21 @@ fn reduce_always<B>(
     Some(bytes)
 }
 
-/// Has the reduction of a product, the second of `launches`, multiply each row by the factor of the
-/// norm of its input, from the sums of squares that [`QuantizedRows::replace_output`] left of
-/// `cols` columns. Returns the bytes of partial sums that it needs then.
-pub fn multiply_by_norm_factor<B: Clone>(
+/// Makes the reduction of a matmul, the second of `launches`, divide by the RMS of the matmul's
+/// input, from the sums that [`QuantizedRows::quantize_output`] left of its `cols` columns. Returns
+/// the bytes of partial sums that this needs.
+pub fn divide_by_rms<B: Clone>(
     launches: &mut [Launch<B>],
     norm: &NormPrologue<B>,
     cols: u32,
     rows: usize,
     squares: B,
 ) -> Option<u64> {
-    let [product, reduction] = launches else {
+    let [gemm, reduction] = launches else {
         return None;
     };
-    let bytes = reduce_always(product, reduction, rows)?;
-    reduction.variant = reduction.variant.clone().flag("FACTOR");
+    let bytes = reduce_always(gemm, reduction, rows)?;
+    reduction.variant = reduction.variant.clone().flag("DIVIDED");
     reduction.binds.push(("squares", squares));
     reduction.params.push(("eps", norm.eps.to_bits()));
     reduction.params.push(("normed", cols));

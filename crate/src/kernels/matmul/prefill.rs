@@ -1,7 +1,7 @@
 //! Prefill matmul on subgroup matrices (shaders/matmul/gemm_matrix.wgsl), for every weight layout,
 //! or in f32 tiles.
 
-use super::{GemmTiling, Matmul, QuantizedRows, weight_flags};
+use super::{GemmTiling, Matmul, QuantizedRows, REDUCED_COLUMNS, weight_flags};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::kernels::experts::{ExpertTiles, Experts};
@@ -107,7 +107,7 @@ impl<B: Clone> Matmul<B> {
         choice: MatrixTiling,
     ) -> Launch<B> {
         let MatrixTile { bm, bn, .. } = choice.tile;
-        let grid = buckets.grid(self.n.div_ceil(256) * bm / REDUCE_ROWS);
+        let grid = buckets.grid(self.n.div_ceil(REDUCED_COLUMNS) * bm / REDUCE_ROWS);
         experts
             .bind_reduce(
                 self.splitk_reduce_grid(self.tiles(bn), [bm, bn], grid),

@@ -5,7 +5,7 @@ use super::{Lower, Lowering, NodeViews, Slot, unsupported};
 use crate::ir::{Activation, Addend, Combine, Dim, Linear, Node, Norm, Prologue, ValueId};
 use crate::kernels::kv_splits::KvSplits;
 use crate::kernels::matmul::{
-    Matmul, NormPrologue, OutputBuffers, QuantizeInputs, QuantizedRows, View, multiply_by_norm_factor,
+    Matmul, NormPrologue, OutputBuffers, QuantizeInputs, QuantizedRows, View, divide_by_rms,
 };
 use crate::{Error, Result};
 
@@ -24,6 +24,7 @@ impl Lower for Linear {
         let quantize = matches!(self.prologue, Prologue::QuantizedNorm(_));
         let addend = addend_input(self, name)?;
         let state = lowering.cursor(node.node.output);
+        let (root, _) = lowering.graph.root(node.node.inputs[0]);
         let splits = lowering
             .pending_splits
             .take()
@@ -74,13 +75,19 @@ impl Lower for Linear {
                 };
                 matmul.kv_splits = Some(splits);
             }
+            // Nothing else reads the f32 rows.
+            let is_only_reader = !split && lowering.uses[root.0] == 1;
             if many {
-                let quantized = lowering.quantize_rows(&matmul, node, rows, state);
-                let norms_batch = options.rows.is_batch() && quantized.is_some();
-                if norm.is_some() && !norms_batch {
+                let form = matmul.quantized_rows(options.caps, rows, options.quantize_inputs);
+                if norm.is_some() && !(options.rows.is_batch() && form.is_some()) {
                     return Err(unsupported(name, "a norm fused into a tiled matmul"));
                 }
-                let form = quantized.as_ref().map(|input| input.form);
+                let can_fuse = match norm {
+                    Some(_) => matmul.splits_packed(options.caps, rows),
+                    None => is_only_reader,
+                };
+                let is_divided =
+                    form.map(|form| lowering.quantize(&matmul, node, form, can_fuse, rows, state));
                 let (bytes, mut launches) = matmul.prefill(
                     options.caps,
                     rows,
@@ -89,18 +96,16 @@ impl Lower for Linear {
                     form.map(|form| (Slot::QuantizedRows, form)),
                 );
                 lowering.reserve_partials(bytes.max(16));
-                let lacking = quantized.filter(|input| input.lacks_factor);
-                if let Some((_, norm)) = lacking.zip(norm.as_ref()) {
+                if let (Some(false), Some(norm)) = (is_divided, &norm) {
                     let (cols, squares) = (matmul.weight.cols, Slot::SquareSums);
-                    let bytes = multiply_by_norm_factor(&mut launches, norm, cols, rows, squares);
-                    let bytes = bytes.ok_or_else(|| {
-                        Error::Internal(format!("{name}: no reduction applies its norm"))
-                    })?;
-                    lowering.reserve_partials(bytes);
+                    let bytes = divide_by_rms(&mut launches, norm, cols, rows, squares);
+                    let fault = || Error::Internal(format!("{name}: no reduction divides by RMS"));
+                    lowering.reserve_partials(bytes.ok_or_else(fault)?);
                 }
                 lowering.launches.extend(launches);
             } else if let Some(form) = matmul.quantized_batch(options.caps, rows) {
-                lowering.quantize_once(&matmul, node, form, false, rows, state);
+                let can_fuse = norm.is_none() && is_only_reader;
+                lowering.quantize(&matmul, node, form, can_fuse, rows, state);
                 matmul.norm = None;
                 let launch = matmul.gemv_packed(options.caps, rows, state, Slot::QuantizedRows);
                 lowering.launches.push(launch);
@@ -114,68 +119,38 @@ impl Lower for Linear {
     }
 }
 
-/// The input of a matmul in 8 bits, in [`Slot::QuantizedRows`].
-struct QuantizedInput {
-    form: QuantizedRows,
-    /// Whether the norm of the input lacks the factor of each row.
-    lacks_factor: bool,
-}
-
 impl Lowering<'_> {
-    /// Has the input of a tiled matmul written in 8 bits, if it reads its input so.
-    fn quantize_rows(
-        &mut self,
-        matmul: &Matmul<Slot>,
-        node: &NodeViews<'_>,
-        rows: usize,
-        state: Slot,
-    ) -> Option<QuantizedInput> {
-        let caps = self.options.caps;
-        let form = matmul.quantized_rows(caps, rows, self.options.quantize_inputs)?;
-        let is_reduced = matmul.splits_packed(caps, rows);
-        Some(QuantizedInput {
-            form,
-            lacks_factor: self.quantize_once(matmul, node, form, is_reduced, rows, state),
-        })
-    }
-
-    /// Has the input written in this form, unless the buffer holds it: by the previous launch if it
-    /// can, else by one of its own. Returns whether its norm lacks the factor of each row, which
-    /// only happens if `is_reduced`: a reduction of the matmul can apply it.
-    fn quantize_once(
+    /// Quantizes the input of a matmul to [`Slot::QuantizedRows`], unless it is there already: in
+    /// the previous launch if that `can_fuse` and is possible, else in a launch of its own. Returns
+    /// whether the rows of a norm are divided by their RMS; those of a fused one are not.
+    fn quantize(
         &mut self,
         matmul: &Matmul<Slot>,
         node: &NodeViews<'_>,
         form: QuantizedRows,
-        is_reduced: bool,
+        can_fuse: bool,
         rows: usize,
         state: Slot,
     ) -> bool {
         // Matmuls of one normed value have their own norms, so the next one may need another.
-        let held = matmul.norm.is_none().then_some((node.node.inputs[0], form));
-        if held.is_some() && self.quantized == held {
-            return false;
-        }
-        self.quantized = held;
-        self.quantized_rows = self.quantized_rows.max(form.bytes(rows));
         let is_normed = matmul.norm.is_some();
-        let may = if is_normed {
-            is_reduced
-        } else {
-            // Nothing else reads the f32 rows.
-            self.uses[node.node.inputs[0].0] == 1
-        };
-        if may && self.writes_quantized(matmul, form, rows) {
-            return is_normed;
+        let cached = (!is_normed).then_some((node.node.inputs[0], form));
+        if cached.is_some() && self.quantized == cached {
+            return true;
+        }
+        self.quantized = cached;
+        self.quantized_rows = self.quantized_rows.max(form.bytes(rows));
+        if can_fuse && self.fuse_quantization(matmul, form, rows) {
+            return !is_normed;
         }
         let launch = form.launch(matmul, state, Slot::QuantizedRows);
         self.launches.push(launch);
-        false
+        true
     }
 
-    /// Has the previous launch write the input of a matmul in 8 bits, if it can. Only in batches:
-    /// many rows of a prompt would leave large partial sums.
-    fn writes_quantized(
+    /// Makes the previous launch quantize the input of a matmul, if it can. Only in batches: many
+    /// rows of a prompt would leave large partial sums.
+    fn fuse_quantization(
         &mut self,
         matmul: &Matmul<Slot>,
         form: QuantizedRows,
@@ -188,10 +163,10 @@ impl Lowering<'_> {
             quantized: Slot::QuantizedRows,
             squares: Slot::SquareSums,
         };
-        let Some(bytes) = form.replace_output(&mut self.launches, matmul, rows, buffers) else {
+        let Some(bytes) = form.quantize_output(&mut self.launches, matmul, rows, buffers) else {
             return false;
         };
-        self.reserve_partials(bytes.partials.max(16));
+        self.reserve_partials(bytes.partials);
         self.square_sums = self.square_sums.max(bytes.squares);
         true
     }
