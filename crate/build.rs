@@ -197,6 +197,15 @@ fn declared_variants<'a>(
             "variants.toml: kernel {name}: 'choices' names {unknown}, which 'consts' does not declare"
         ));
     }
+    let is_flag = |flag: &String| spec.flags.contains(flag) || spec.one_of.concat().contains(flag);
+    let conditions = [("needs", &spec.needs), ("exclude", &spec.exclude)];
+    for (key, flags) in conditions {
+        if let Some(unknown) = flags.iter().flatten().find(|flag| !is_flag(flag)) {
+            return Err(format!(
+                "variants.toml: kernel {name}: '{key}' names {unknown}, which is not one of its flags"
+            ));
+        }
+    }
     let mut choices: Vec<Vec<&str>> = vec![vec![]];
     for group in &spec.one_of {
         choices = choices

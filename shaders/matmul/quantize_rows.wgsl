@@ -23,8 +23,8 @@ const THREADS: u32 = 128u;
 #ifdef NORM
 @group(0) @binding(4) var<storage, read> norm: array<vec4<f32>>;
 
-var<workgroup> squares: array<f32, THREADS>;
-var<workgroup> square_sums: array<f32, 8>;
+const WG: u32 = THREADS;
+#import common/total
 
 // The factor of the norm of a row that begins at `start`.
 fn norm_factor(start: u32, lid: u32) -> f32 {
@@ -33,21 +33,7 @@ fn norm_factor(start: u32, lid: u32) -> f32 {
         let v = inside(x[start + at], at * 4u);
         square += dot(v, v);
     }
-    squares[lid] = square;
-    workgroupBarrier();
-    if (lid < 8u) {
-        var sum = 0.0;
-        for (var i = lid; i < THREADS; i += 8u) {
-            sum += squares[i];
-        }
-        square_sums[lid] = sum;
-    }
-    workgroupBarrier();
-    var total = 0.0;
-#for i in 0..8
-    total += square_sums[$i];
-#endfor
-    return inverseSqrt(total / f32(params.k) + params.eps);
+    return inverseSqrt(total(lid, square) / f32(params.k) + params.eps);
 }
 #endif
 

@@ -190,13 +190,7 @@ pub fn run(graph: &Graph, all: &Tensors, given: &Given<'_>) -> Vec<f32> {
     for (index, size) in plan.activations.iter().enumerate() {
         buffers.insert(Slot::Activation(index), poison(*size));
     }
-    for (slot, size) in [
-        (Slot::Output, plan.output),
-        (Slot::RopedQueries, plan.roped_queries),
-        (Slot::AttentionPartials, plan.attention_partials),
-        (Slot::QuantizedRows, plan.quantized_rows),
-        (Slot::SquareSums, plan.square_sums),
-    ] {
+    for (slot, size) in std::iter::once((Slot::Output, plan.output)).chain(plan.scratch()) {
         buffers.insert(slot, poison(size.max(16)));
     }
     buffers.retain(|_, b| !b.is_empty());

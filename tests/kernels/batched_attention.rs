@@ -1,7 +1,8 @@
 //! Attention of batched steps: results in 8 bits for the next matmul.
 
+use super::matmul::affine_of;
 use super::op::tested_caps;
-use jerboa::format::layout::{AffineForm, Float, WeightLayout};
+use jerboa::format::layout::{AffineForm, Float};
 use jerboa::gpu::Caps;
 use jerboa::kernels::attention::{AttentionKernel, Kv, PAGE_POSITIONS, PageTable};
 use jerboa::kernels::kv_splits::DecodeTiling;
@@ -82,12 +83,7 @@ fn quantizes_alike(
     let [q, k, v] = [0, cols, cols + kv_cols].map(|offset| view(0, offset, stride));
     let mut launches = kernel.decode(&q, &k, &v, 6, &view(3, 0, cols));
     let weight = WeightPlanes {
-        layout: WeightLayout::Affine {
-            bits,
-            group: 64,
-            form: AffineForm::Bias,
-            scale: Float::F16,
-        },
+        layout: affine_of(bits, 64, AffineForm::Bias, Float::F16),
         rows: 64,
         cols: cols as u32,
         q: 8,

@@ -1,12 +1,12 @@
 //! Matmuls of a layer in batched steps, planned together.
 
-use super::matmul::weights;
+use super::matmul::{affine_of, weights};
 use super::op::{Case, Cut, Setting, many};
 use jerboa::device::registry::Kernel;
 use jerboa::device::{Caps, VariantOverride};
-use jerboa::format::layout::{AffineForm, Float, WeightLayout};
+use jerboa::format::layout::{AffineForm, Float};
 use jerboa::gpu::Backend;
-use jerboa::ir::{Activation, Combine, Epilogue, Linear, Norm, Prologue};
+use jerboa::ir::{Activation, Combine, Epilogue, GraphBuilder, Linear, Norm, Prologue};
 use jerboa::plan::StepKind;
 use jerboa_tests::{gpu, nmse, random};
 
@@ -15,12 +15,7 @@ const INNER: usize = 576;
 
 /// Runs what follows the attention of a layer, and the first matmul of the next one.
 fn layer(rows: usize, cut: Cut, setting: &Setting) -> Vec<f32> {
-    let layout = WeightLayout::Affine {
-        bits: 4,
-        group: 64,
-        form: AffineForm::Bias,
-        scale: Float::F16,
-    };
+    let layout = affine_of(4, 64, AffineForm::Bias, Float::F16);
     let mut case = Case::new();
     let [attended, x] = [1, 2].map(|seed| random(seed, rows * COLS));
     let [attended, x] = [attended, x].map(|values| case.input(&values, COLS));
@@ -45,27 +40,21 @@ fn layer(rows: usize, cut: Cut, setting: &Setting) -> Vec<f32> {
         epilogue: Epilogue::Gate(Activation::Silu),
         ..linear
     };
+    // Prompts have norms of their own.
+    let after_norm =
+        |b: &mut GraphBuilder, name: &str, norm: &Norm, linear: Linear, input, cols| {
+            if cut.mode.is_batch() {
+                let prologue = Prologue::Norm(norm.clone());
+                return b.node(name, Linear { prologue, ..linear }, &[input], cols);
+            }
+            let normed = b.node(&format!("{name} norm"), norm.clone(), &[input], COLS);
+            b.node(name, linear, &[normed], cols)
+        };
     let b = &mut case.b;
     let hidden = b.node("o", added(o), &[attended, x], COLS);
-    // Prompts have norms of their own.
-    let mut after_norm = |name, norm: &Norm, linear: Linear, input, cols| {
-        if cut.mode.is_batch() {
-            let prologue = Prologue::Norm(norm.clone());
-            return b.node(name, Linear { prologue, ..linear }, &[input], cols);
-        }
-        let normed = b.node(&format!("{name} norm"), norm.clone(), &[input], COLS);
-        b.node(name, linear, &[normed], cols)
-    };
-    let gate = after_norm("up", &norms[0], gated(up), hidden, INNER);
-    let out = case.b.node("down", added(down), &[gate, hidden], COLS);
-    let b = &mut case.b;
-    let next = if cut.mode.is_batch() {
-        let prologue = Prologue::Norm(norms[1].clone());
-        b.node("next", Linear { prologue, ..next }, &[out], 192)
-    } else {
-        let normed = b.node("next norm", norms[1].clone(), &[out], COLS);
-        b.node("next", next, &[normed], 192)
-    };
+    let gate = after_norm(b, "up", &norms[0], gated(up), hidden, INNER);
+    let out = b.node("down", added(down), &[gate, hidden], COLS);
+    let next = after_norm(b, "next", &norms[1], next, out, 192);
     case.run(gpu(), next, setting, &[cut])
 }
 

@@ -21,7 +21,7 @@ use jerboa::reference::matmul as reference;
 use jerboa::reference::norm::round_to_int8;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 use random_weights::affine;
-pub(super) use random_weights::{layouts, weights};
+pub(super) use random_weights::{affine_of, layouts, weights};
 
 /// Options of one matmul.
 struct Case {

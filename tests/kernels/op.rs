@@ -365,15 +365,7 @@ fn step(
     for (index, size) in plan.activations.iter().enumerate() {
         buffers.insert(Slot::Activation(index), poison(*size));
     }
-    let own = [
-        (Slot::Output, plan.output),
-        (Slot::RopedQueries, plan.roped_queries),
-        (Slot::AttentionPartials, plan.attention_partials),
-        (Slot::QuantizedRows, plan.quantized_rows),
-        (Slot::SquareSums, plan.square_sums),
-        (Slot::ExpertTiles, plan.expert_tiles),
-    ];
-    for (slot, size) in own {
+    for (slot, size) in std::iter::once((Slot::Output, plan.output)).chain(plan.scratch()) {
         buffers.insert(slot, poison(size));
     }
     let slots: Vec<Slot> = buffers.keys().copied().collect();

@@ -209,16 +209,9 @@ impl PlanBuffers {
             .enumerate()
             .map(|(i, size)| (Slot::Activation(i), *size));
         let output = (Slot::Output, if output { plan.output } else { 0 });
-        let rest = [
-            output,
-            (Slot::RopedQueries, plan.roped_queries),
-            (Slot::AttentionPartials, plan.attention_partials),
-            (Slot::QuantizedRows, plan.quantized_rows),
-            (Slot::SquareSums, plan.square_sums),
-            (Slot::ExpertTiles, plan.expert_tiles),
-        ];
+        let rest = std::iter::once(output).chain(plan.scratch());
         let mut own = Buffers::new();
-        for (slot, size) in activations.chain(rest.into_iter().filter(|(_, size)| *size > 0)) {
+        for (slot, size) in activations.chain(rest.filter(|(_, size)| *size > 0)) {
             let buffer = match shared.get(&slot) {
                 Some(buffer) if buffer.size() >= size => buffer.clone(),
                 _ => gpu.buffer(name, size, BufferUsage::Storage)?,

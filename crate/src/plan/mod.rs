@@ -166,11 +166,18 @@ impl Plan {
     pub fn bytes(&self) -> u64 {
         self.activations.iter().sum::<u64>()
             + self.output
-            + self.roped_queries
-            + self.attention_partials
-            + self.quantized_rows
-            + self.square_sums
-            + self.expert_tiles
+            + self.scratch().iter().map(|(_, size)| size).sum::<u64>()
+    }
+
+    /// Returns the scratch buffers with their bytes, which may be 0.
+    pub fn scratch(&self) -> [(Slot, u64); 5] {
+        [
+            (Slot::RopedQueries, self.roped_queries),
+            (Slot::AttentionPartials, self.attention_partials),
+            (Slot::QuantizedRows, self.quantized_rows),
+            (Slot::SquareSums, self.square_sums),
+            (Slot::ExpertTiles, self.expert_tiles),
+        ]
     }
 }
 

@@ -1,7 +1,6 @@
 //! GEMM on packed 8-bit dot products.
 
-use super::random_weights::affine_of;
-use super::{Case, PLAIN, affine, check_as, packed_layouts, weights};
+use super::{Case, PLAIN, affine, affine_of, check_as, packed_layouts, weights};
 use jerboa::format::layout::{AffineForm, Float, WeightLayout};
 use jerboa::gpu::{Backend, Caps, VariantOverride};
 use jerboa::kernels::Launch;
@@ -22,8 +21,7 @@ fn packed_gemm_matches_reference() {
             name: "BM",
             value,
         }),
-        matrix: None,
-        ..gpu().caps().clone()
+        ..without_matrices()
     };
     let case = Case {
         gemm: true,
@@ -112,17 +110,47 @@ fn form_of(matmul: &Matmul<usize>, rows: usize) -> QuantizedRows {
         .expect("weights of 4 or 8 bits")
 }
 
-/// The launches of the first matmul, and the bytes of their partial sums.
-fn first(matmul: &Matmul<usize>, rows: usize, target: u32) -> (Vec<Launch<usize>>, u64) {
-    let choice = GemmTiling {
+/// Tiles that up to eight workgroups share, so that there are `target`.
+fn tiling(matmul: &Matmul<usize>, rows: usize, target: u32) -> GemmTiling {
+    GemmTiling {
         target,
         max_per_tile: 8,
         ..GemmTiling::packed(&without_matrices(), matmul, rows)
-    };
+    }
+}
+
+/// The launches of the first matmul.
+fn first(matmul: &Matmul<usize>, rows: usize, target: u32) -> Vec<Launch<usize>> {
     let form = form_of(matmul, rows);
-    let mut launches = vec![form.launch(matmul, STATE, X_BYTES)];
-    launches.extend(matmul.gemm_packed(STATE, (X_BYTES, form), PARTS, choice));
-    (launches, matmul.parts_bytes(rows as u32, choice))
+    let choice = tiling(matmul, rows, target);
+    let gemm = matmul.gemm_packed(STATE, (X_BYTES, form), PARTS, choice);
+    std::iter::once(form.launch(matmul, STATE, X_BYTES))
+        .chain(gemm)
+        .collect()
+}
+
+/// The buffers of the first matmul and of its output in 8 bits.
+fn buffers_of(
+    matmul: &Matmul<usize>,
+    rows: usize,
+    parts: u64,
+    output: QuantizedRows,
+) -> Vec<Vec<u8>> {
+    let [total, k] = [matmul.weight.rows, matmul.weight.cols].map(|size| size as usize);
+    let outputs = rows * matmul.n as usize;
+    let (packed, _) = weights(affine(), total, k, 11);
+    vec![
+        bytes(&random(3, rows * k)),
+        bytes(&packed.planes[0]),
+        bytes(&packed.planes[1]),
+        bytes(&vec![f32::NAN; outputs]),
+        bytes(&random(6, total)),
+        bytes(&random(8, outputs)),
+        bytes(&[0u32, rows as u32, 0, 0, 0, 0, 0, 0]),
+        vec![0xa5; parts as usize],
+        vec![0xa5; form_of(matmul, rows).bytes(rows) as usize],
+        vec![0xa5; output.bytes(rows) as usize],
+    ]
 }
 
 const BUFFERS: OutputBuffers<usize> = OutputBuffers {
@@ -144,28 +172,17 @@ fn outputs_in_8_bits_equal_quantized_outputs() {
             matmul.gated = gated.then_some(n as u32);
             matmul.bias = (options & 2 > 0).then_some(BIAS);
             matmul.residual = (options & 4 > 0).then(|| view(RESIDUAL, n));
-            let (mut launches, parts) = first(&matmul, rows, target);
+            let mut launches = first(&matmul, rows, target);
             let layout = affine_of(next_bits, 64, AffineForm::Bias, Float::F16);
             let next = matmul_of(layout, [64, n], NEXT_W, [HIDDEN, OUT]);
             let form = form_of(&next, rows).with_group(group);
             let mut fused = launches.clone();
             launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
-            let bytes_needed = form
+            let needed = form
                 .quantize_output(&mut fused, &next, rows, BUFFERS)
                 .expect("a reduction that quantizes");
-            let (packed, _) = weights(affine(), total, k, 11);
-            let buffers = [
-                bytes(&random(3, rows * k)),
-                bytes(&packed.planes[0]),
-                bytes(&packed.planes[1]),
-                bytes(&vec![f32::NAN; rows * n]),
-                bytes(&random(6, total)),
-                bytes(&random(8, rows * n)),
-                bytes(&[0u32, rows as u32, 0, 0, 0, 0, 0, 0]),
-                vec![0xa5; parts.max(bytes_needed.partials) as usize],
-                vec![0xa5; form_of(&matmul, rows).bytes(rows) as usize],
-                vec![0xa5; form.bytes(rows) as usize],
-            ];
+            let own = matmul.parts_bytes(rows as u32, tiling(&matmul, rows, target));
+            let buffers = buffers_of(&matmul, rows, own.max(needed.partials), form);
             let run =
                 |launches| run_all(gpu(), launches, rows as u32, &buffers)[HIDDEN_BYTES].clone();
             let case = format!("{options:#b} {rows}x{n}x{k}, {target}, {group}, {next_bits} bits");
@@ -184,7 +201,7 @@ fn norms_between_matmuls_need_no_launch() {
         for target in [1, 64] {
             let mut matmul = matmul_of(affine(), [n, k], W, [X, HIDDEN]);
             matmul.residual = Some(view(RESIDUAL, n));
-            let (mut launches, mut parts) = first(&matmul, rows, target);
+            let mut launches = first(&matmul, rows, target);
             let outputs = 96;
             let total = if gated { 2 * outputs } else { outputs };
             let mut next = matmul_of(affine(), [total, n], NEXT_W, [HIDDEN, OUT]);
@@ -202,40 +219,29 @@ fn norms_between_matmuls_need_no_launch() {
             let needed = form
                 .quantize_output(&mut fused, &next, rows, BUFFERS)
                 .expect("a reduction that quantizes");
-            let choice = GemmTiling {
-                target,
-                max_per_tile: 8,
-                ..GemmTiling::packed(&without_matrices(), &next, rows)
-            };
+            let choice = tiling(&next, rows, target);
             let second = next.gemm_packed(STATE, (HIDDEN_BYTES, form), PARTS, choice);
             let mut last = second.clone();
             launches.extend(second);
             let norm = next.norm.as_ref().expect("a norm");
             let partials = divide_by_rms(&mut last, norm, n as u32, rows, SQUARES);
             fused.extend(last);
-            parts = parts
+            let parts = matmul
+                .parts_bytes(rows as u32, tiling(&matmul, rows, target))
                 .max(next.parts_bytes(rows as u32, choice))
                 .max(needed.partials)
                 .max(partials.expect("a reduction"));
-            let [packed, next_packed] =
-                [(n, k), (total, n)].map(|(rows, cols)| weights(affine(), rows, cols, 11).0);
-            let buffers = [
-                bytes(&random(3, rows * k)),
-                bytes(&packed.planes[0]),
-                bytes(&packed.planes[1]),
-                bytes(&vec![f32::NAN; rows * n]),
-                bytes(&random(6, total)),
-                bytes(&random(8, rows * n)),
-                bytes(&[0u32, rows as u32, 0, 0, 0, 0, 0, 0]),
-                vec![0xa5; parts as usize],
-                vec![0xa5; form_of(&matmul, rows).bytes(rows) as usize],
-                vec![0xa5; form.bytes(rows) as usize],
+            let (next_packed, _) = weights(affine(), total, n, 11);
+            let mut buffers = buffers_of(&matmul, rows, parts, form);
+            buffers.extend([
                 bytes(&vec![f32::NAN; needed.squares as usize / 4]),
                 bytes(&random(9, n)),
                 bytes(&next_packed.planes[0]),
                 bytes(&next_packed.planes[1]),
                 bytes(&vec![f32::NAN; rows * outputs]),
-            ];
+            ]);
+            // The bias of the second matmul.
+            buffers[BIAS] = bytes(&random(6, total));
             let [expected, found] =
                 [launches, fused].map(|launches| run_all(gpu(), &launches, rows as u32, &buffers));
             let case = format!("{rows}x{n}x{k}, {target}");

@@ -203,8 +203,8 @@ fn reduce_always<B: Clone>(
     reduction: &mut Launch<B>,
     rows: usize,
 ) -> Option<u64> {
-    let word = |name| reduction.param(name);
-    let [tiles, height, width] = ["tiles", "tile_rows", "tile_cols"].map(word);
+    let [tiles, height, width] =
+        ["tiles", "tile_rows", "tile_cols"].map(|name| reduction.param(name));
     let lines = (rows as u64).next_multiple_of(u64::from(height?));
     let bytes = u64::from(tiles? * width? * 4) * lines;
     let GridSpec::SplitKReduce { always, .. } = &mut reduction.grid else {
