@@ -38,6 +38,7 @@ fn main(@builtin(local_invocation_index) lid: u32) {
     }
     workgroupBarrier();
     let found = atomicLoad(&best);
+    if (lid == 0u) { state.accepted = 0u; }
     // A stopped state keeps its zero rows.
     if (state.stopped != 0u) {
         return;

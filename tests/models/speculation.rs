@@ -10,8 +10,8 @@ use jerboa_tests::open;
 use pollster::block_on;
 
 /// A window, norms of heads, biases, RoPE scaling by length, layers without RoPE, quantized
-/// weights.
-const MODELS: [&str; 8] = [
+/// weights, each kind of recurrent state.
+const MODELS: [&str; 12] = [
     "models/mistral",
     "models/qwen3",
     "models/llama_bias",
@@ -20,6 +20,10 @@ const MODELS: [&str; 8] = [
     "models/smollm3",
     "quant/qwen3_gptq",
     "models/llama_linear",
+    "models/qwen3_5",
+    "models/lfm2",
+    "models/granite_hybrid",
+    "models/falcon_h1",
 ];
 
 /// Result of a generation.
@@ -44,12 +48,24 @@ fn decode(
     budget: usize,
     always: bool,
 ) -> Found {
+    decode_predicted(model, context, &[], stops, budget, always)
+}
+
+/// With a predicted answer.
+fn decode_predicted(
+    model: &mut Session,
+    context: &[u32],
+    prediction: &[u32],
+    stops: &[u32],
+    budget: usize,
+    always: bool,
+) -> Found {
     block_on(async {
         model.prepare_speculation().await.expect("speculation");
         model.prefill(context, 0).await.expect("prefill");
         let lookup = Some(PromptLookup {
             context,
-            prediction: &[],
+            prediction,
             draft_always: always,
         });
         let start = DecodeParams {
@@ -152,6 +168,36 @@ fn speculation_gives_the_same_tokens_for_each_cache_and_feature() {
         }
     }
     assert!(accepted > 100, "{accepted} drafts accepted");
+}
+
+/// After drafts of which some were rejected, recurrent states hold the tokens that were kept.
+#[test]
+fn recurrent_states_go_on_after_rejected_drafts() {
+    for name in ["models/qwen3_5", "models/lfm2", "models/nemotron_h"] {
+        let (mut model, golden) = start(name, &exact(), with_kv(Kv::F32));
+        let ids = golden.ids("input_ids");
+        let expected = greedy(&mut model, &ids, 30);
+        let mut prediction = expected.clone();
+        for at in (4..30).step_by(7) {
+            prediction[at] ^= 1;
+        }
+        model.clear();
+        let found = decode_predicted(&mut model, &ids, &prediction, &[], 30, true);
+        assert_eq!(found.tokens, expected, "{name}");
+        assert!(
+            found.accepted > 5 && found.drafted > found.accepted,
+            "{name}: {found:?}"
+        );
+        let longer = [&ids[..], &found.tokens, &ids[..5]].concat();
+        let kept = block_on(model.prefill_reusing_prefix(&longer, &|| Ok(()))).expect("a prompt");
+        assert!(kept >= ids.len() + 29, "{name}: {kept} tokens kept");
+        let after = block_on(model.logits()).expect("logits");
+        model.clear();
+        block_on(model.prefill(&longer, 0)).expect("a prompt");
+        let expected = block_on(model.logits()).expect("logits");
+        let error = jerboa_tests::relative_l2(&after, &expected);
+        assert!(error < 1e-5, "{name}: {error:e}");
+    }
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn models_that_cannot_propose_tokens_are_refused_by_name() {
 }
 
 #[test]
-fn one_other_token_is_found_and_recurrent_states_are_refused() {
+fn one_other_token_is_found_and_recurrent_draft_models_are_refused() {
     let template = json!([]);
     let plain = tiny_files("qwen3", None, template.clone(), None);
     let mut target = super::load_tiny(&plain).expect("a target");
@@ -217,10 +217,5 @@ fn one_other_token_is_found_and_recurrent_states_are_refused() {
     assert_eq!(error.code(), "unsupported_option");
     assert!(error.to_string().contains("The draft model"), "{error}");
     let mut target = super::load_tiny(&recurrent).expect("a target");
-    let error = load_draft(&mut target, &plain, "plain").expect_err("a recurrent target");
-    assert_eq!(error.code(), "unsupported_option");
-    assert!(
-        error.to_string().contains("has recurrent states"),
-        "{error}"
-    );
+    load_draft(&mut target, &plain, "plain").expect("a recurrent target");
 }

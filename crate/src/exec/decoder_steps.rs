@@ -176,12 +176,15 @@ pub fn accept_greedily(
     ]
 }
 
-/// Runs the last token with drafts, which the GPU looks up before and accepts after.
+/// Runs the last token with drafts, which the GPU looks up before and accepts after. Then recurrent
+/// states take the accepted rows.
 fn verify(planned: &PlannedGraph, caps: &Caps) -> Result<StepPlan> {
     let mut step = verify_rows(planned, caps)?;
+    let updates = std::mem::take(&mut step.plan.state_updates);
     let vocabulary = step.plan.output_cols as u32;
     let launches = &mut step.plan.launches;
     launches.insert(0, draft(Slot::History, Slot::CURSOR, Slot::Ids));
     launches.extend(accept_greedily(vocabulary, Some(Slot::History), None));
+    launches.extend(updates);
     Ok(step)
 }

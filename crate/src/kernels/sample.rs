@@ -139,7 +139,7 @@ pub const SUFFIX_LENGTHS: (u32, u32) = (4, 2);
 pub fn draft<B: Clone>(history: B, state: B, ids: B) -> Launch<B> {
     Launch::new(
         "draft",
-        Variant::new(Kernel::Draft),
+        Variant::new(Kernel::Draft).flag("ACCEPTED"),
         GridSpec::Fixed { units: 1 },
     )
     .bind("history", history)

@@ -52,9 +52,10 @@ pub struct DraftSession {
 
 /// Returns why a draft model cannot propose tokens for a target, if it cannot.
 fn refusal(target: &Model, draft: &Model) -> Option<String> {
-    let subjects = [("The model", target), ("The draft model", draft)];
-    subjects.iter().find_map(|(subject, model)| {
-        let cause = if model.is_recurrent() && !draft.graph().is_mtp_head() {
+    let subjects = [("The model", target, false), ("The draft model", draft, true)];
+    subjects.iter().find_map(|(subject, model, proposes)| {
+        // A target's recurrent states take the accepted tokens only; a draft model runs them all.
+        let cause = if *proposes && model.is_recurrent() {
             "has recurrent states, which cannot drop rejected tokens"
         } else if model.is_paged() {
             "pages weights in while it runs, one step at a time"

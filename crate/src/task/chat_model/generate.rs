@@ -376,8 +376,6 @@ impl ChatModel {
         let drafting = (speculation == SpeculationMode::PromptLookup
             || request.prediction.is_some())
             && pipeline == Some(LogitsPipeline::greedy())
-            // Recurrent states cannot drop rejected drafts.
-            && !self.session.model().is_recurrent()
             && !self.session.model().is_paged();
         if drafting {
             self.session.prepare_speculation().await?;
