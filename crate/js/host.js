@@ -5,11 +5,11 @@ const browser = {
   get gpu() {
     return globalThis.navigator?.gpu;
   },
-  /** Stores of downloaded files, as a CacheStorage; without one nothing is cached. */
+  /** Stores of downloaded files, as a CacheStorage; the browser's own is used where there are no private files. */
   get store() {
     return globalThis.caches;
   },
-  /** Private files, where downloads are stored in WebKit. */
+  /** Private files, where downloads are stored unless a host gives a store of its own. */
   get storage() {
     return globalThis.navigator?.storage;
   },

@@ -1,4 +1,4 @@
-/** The store in the origin's private file system, which replaces the cache on WebKit: in a worker, which writes files directly, and on a page. */
+/** Stores of downloads: private files, written directly in a worker and by threads on a page, and the cache that replaces them. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -10,27 +10,25 @@ const options = { timeout: 120_000 };
 let server, browser, page;
 
 /** Exercises a store on any thread; serialized, so it cannot use this file's variables. */
-async function work(url, name, forced) {
-  const { openStore, readEntry } = await import(url);
-  const store = await openStore(name, forced);
+async function work(url, name, hasFiles) {
+  if (!hasFiles) navigator.storage.getDirectory = () => Promise.reject(new DOMException("none in this window", "SecurityError"));
+  const { openStore, readEntry, writeEntry } = await import(url);
+  const store = await openStore(name);
   const key = (entry) => `https://jerboa.invalid/https%3A%2F%2Fhub%2Forg%2Fmodel%40main/${entry}`;
-  const bytes = (count, value) => new Response(new Uint8Array(count).fill(value));
+  const put = (entry, count, value) => writeEntry(store, name, key(entry), new Uint8Array(count).fill(value), entry.startsWith("large"));
   const read = async (entry) => {
     const found = await readEntry(store, name, key(entry), entry.startsWith("large"));
     return found && [found.length, found[0], found.at(-1)];
   };
-  await Promise.all([store.put(key("large/0"), bytes(3e6, 1)), store.put(key("large/1"), bytes(7, 2)), store.put(key("config.json/manifest"), bytes(1, 3))]);
-  await Promise.all([store.put(key("large/1"), bytes(9, 4)), store.put(key("large/1"), bytes(9, 4))]);
+  await Promise.all([put("large/0", 3e6, 1), put("large/1", 7, 2), put("config.json/manifest", 1, 3)]);
+  await Promise.all([put("large/1", 9, 4), put("large/1", 9, 4)]);
   const first = [await read("large/0"), await read("large/1"), await read("config.json/manifest"), await read("none"), await read("large/none")];
   const names = (await store.keys()).map((request) => request.url).sort();
   await store.delete(key("large/0"));
   await store.delete(key("large/nothing")).catch(() => {});
   const left = [await read("large/0"), await read("large/1"), (await store.keys()).length];
-  // What a page that ended was writing is no entry.
-  await store.put(key("again"), { arrayBuffer: () => Promise.reject(new Error("cut")) }).catch(() => {});
-  const after = (await store.keys()).length;
   for (const { url } of await store.keys()) await store.delete(url).catch(() => {});
-  return { first, names: names.map((name) => name.slice(-12)), left, after, end: (await store.keys()).length, kind: store.constructor.name };
+  return { first, names: names.map((name) => name.slice(-12)), left, end: (await store.keys()).length, kind: store.constructor.name };
 }
 
 before(async () => {
@@ -47,38 +45,141 @@ after(async () => {
 
 test("entries come and go in a worker and on a page as in a cache", options, async () => {
   const url = `${server.url}/cache.js`;
-  const run = (thread, forced) =>
+  const run = (thread, hasFiles) =>
     page.evaluate(
-      async ([source, url, thread, forced]) => {
-        const name = `jerboa-${thread}-${forced}`;
-        if (thread === "page") return new Function(`return ${source}`)()(url, name, forced);
-        const code = `(${source})(${JSON.stringify(url)}, ${JSON.stringify(name)}, ${forced}).then(postMessage, (error) => postMessage(String(error.stack)))`;
+      async ([source, url, thread, hasFiles]) => {
+        const name = `jerboa-${thread}-${hasFiles}`;
+        if (thread === "page") return new Function(`return ${source}`)()(url, name, hasFiles);
+        const code = `(${source})(${JSON.stringify(url)}, ${JSON.stringify(name)}, ${hasFiles}).then(postMessage, (error) => postMessage(String(error.stack)))`;
         const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
         const found = await new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data)));
         worker.terminate();
         return found;
       },
-      [work.toString(), url, thread, forced],
+      [work.toString(), url, thread, hasFiles],
     );
-  for (const [thread, forced] of [["page", true], ["worker", true], ["page", false]]) {
+  for (const [thread, hasFiles] of [["page", true], ["worker", true], ["worker", false]]) {
     assert.deepEqual(
-      await run(thread, forced),
+      await run(thread, hasFiles),
       {
         first: [[3e6, 1, 1], [9, 4, 4], [1, 3, 3], undefined, undefined],
         names: ["son/manifest", "main/large/0", "main/large/1"].map((name) => name.slice(-12)),
         left: [undefined, [9, 4, 4], 2],
-        after: 2,
         end: 0,
-        kind: forced ? "Folder" : "Cache",
+        kind: hasFiles ? "Folder" : "Cache",
       },
-      `${thread}, ${forced ? "private files" : "a cache"}`,
+      `${thread}, ${hasFiles ? "private files" : "a cache"}`,
     );
   }
-  // Folders without entries are gone.
-  const folders = await page.evaluate(async () => {
+  // Folders without entries are gone, and nothing unfinished is left.
+  assert.deepEqual(await privateFiles(), ["jerboa-page-true/~unfinished", "jerboa-worker-true/~unfinished"]);
+});
+
+/** All private files and empty folders of the page's origin. */
+const privateFiles = () =>
+  page.evaluate(async () => {
     const found = [];
-    for await (const [name, handle] of await navigator.storage.getDirectory()) for await (const [inner] of handle) found.push(`${name}/${inner}`);
-    return found.sort();
+    const walk = async (folder, path) => {
+      const before = found.length;
+      for await (const [name, handle] of folder) await (handle.kind === "directory" ? walk(handle, `${path}/${name}`) : found.push(`${path}/${name}`));
+      if (found.length === before) found.push(path);
+    };
+    await walk(await navigator.storage.getDirectory(), "");
+    return found.map((path) => path.slice(1)).sort();
   });
-  assert.deepEqual(folders, ["jerboa-page-true/~unfinished", "jerboa-worker-true/~unfinished"]);
+
+/** Runs in a page with the store `name` and the keys of entries `a` and `b`. */
+const withStore = (name, run) =>
+  page.evaluate(
+    async ([url, name, source]) => {
+      const module = await import(url);
+      const bytes = async (store, key, large = false) => [...((await module.readEntry(store, name, key, large)) ?? [])];
+      const write = (store, key, ...values) => module.writeEntry(store, name, key, Uint8Array.of(...values), false);
+      return new Function(`return ${source}`)()({ ...module, name, bytes, write, a: "https://jerboa.invalid/model/a", b: "https://jerboa.invalid/model/b" });
+    },
+    [`${server.url}/cache.js`, name, run.toString()],
+  );
+
+test("entries of an earlier version's cache are read, replaced and removed", options, async () => {
+  const found = await withStore("jerboa-older", async ({ openStore, name, bytes, write, a, b }) => {
+    const cache = await caches.open(name);
+    await cache.put(a, new Response(Uint8Array.of(1)));
+    await cache.put(b, new Response(Uint8Array.of(2)));
+    const store = await openStore(name);
+    const first = [store.constructor.name, await bytes(store, a), await bytes(store, b, true), (await store.keys()).length];
+    await write(store, a, 3);
+    const second = [await bytes(store, a), (await store.keys()).length, (await cache.keys()).map(({ url }) => url === b)];
+    await store.delete(b).catch(() => {});
+    const third = [await bytes(store, b), (await store.keys()).map(({ url }) => url === a), await caches.has(name)];
+    await openStore(name);
+    return { first, second, third, left: await caches.has(name) };
+  });
+  assert.deepEqual(found, { first: ["Folder", [1], [2], 2], second: [[3], 2, [true]], third: [[], [true], true], left: false });
+});
+
+test("a host's own store is used in place of private files", options, async () => {
+  const found = await withStore("jerboa-given", async ({ openStore, name, write, a }) => {
+    const { setHost } = await import(new URL("host.js", location.href));
+    const put = [];
+    setHost({ store: { open: async () => ({ put: async (key) => void put.push(key), keys: async () => [], delete: async () => true }), has: async () => false } });
+    const store = await openStore(name);
+    await write(store, a, 1);
+    setHost({});
+    return { kind: store.constructor.name, put };
+  });
+  assert.deepEqual(found, { kind: "Object", put: ["https://jerboa.invalid/model/a"] });
+});
+
+test("an entry that another tab reads is replaced and removed once it is read, and can be read meanwhile", options, async () => {
+  const found = await withStore("jerboa-locked", async ({ openStore, name, bytes, write, a }) => {
+    const store = await openStore(name);
+    await write(store, a, 1);
+    /** Another tab that reads the entry, until it is told to end. */
+    const lock = async () => {
+      const code = `onmessage = async ({ data }) => {
+        if (data === "end") return access.close(), postMessage("ended");
+        const folder = await (await (await navigator.storage.getDirectory()).getDirectoryHandle(${JSON.stringify(name)})).getDirectoryHandle("model");
+        self.access = await (await folder.getFileHandle("a")).createSyncAccessHandle({ mode: "read-only" });
+        postMessage("reads");
+      }`;
+      const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
+      const ask = (message) => new Promise((resolve) => (worker.onmessage = resolve, worker.postMessage(message)));
+      await ask("begin");
+      return () => ask("end");
+    };
+    let end = await lock();
+    const meanwhile = [await bytes(store, a), await bytes(store, a, true)];
+    const writing = write(store, a, 2);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    await end();
+    await writing;
+    const replaced = await bytes(store, a);
+    end = await lock();
+    const removing = store.delete(a);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    await end();
+    await removing;
+    return { meanwhile, replaced, removed: await bytes(store, a), left: (await store.keys()).length };
+  });
+  assert.deepEqual(found, { meanwhile: [[1], [1]], replaced: [2], removed: [], left: 0 });
+});
+
+test("what cannot be written leaves no file", options, async () => {
+  const found = await withStore("jerboa-full", async ({ name, a }) => {
+    const { write } = FileSystemWritableFileStream.prototype;
+    const RealWorker = window.Worker;
+    window.Worker = undefined;
+    FileSystemWritableFileStream.prototype.write = () => Promise.reject(new DOMException("no room is left", "QuotaExceededError"));
+    try {
+      // A copy of the module without threads.
+      const { openStore, writeEntry } = await import(new URL("cache.js?full", location.href));
+      const store = await openStore(name);
+      return { code: await writeEntry(store, name, a, Uint8Array.of(1), false).catch((error) => error.name), left: (await store.keys()).length, kind: store.constructor.name };
+    } finally {
+      FileSystemWritableFileStream.prototype.write = write;
+      window.Worker = RealWorker;
+    }
+  });
+  assert.deepEqual(found, { code: "QuotaExceededError", left: 0, kind: "Folder" });
+  assert.ok(!(await privateFiles()).some((path) => path.startsWith("jerboa-full") && path !== "jerboa-full/~unfinished"));
 });

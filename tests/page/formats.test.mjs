@@ -10,6 +10,7 @@ import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
 import { startHub } from "./support/hub.mjs";
 import { ROOT, STORIES } from "./support/paths.mjs";
+import { installStored } from "./support/stored.mjs";
 
 const options = { timeout: 180_000 };
 const QUANT = join(ROOT, "tests/golden/quant");
@@ -41,6 +42,7 @@ before(async () => {
   hub = await startHub(folder);
   site = await openPackage({ "/model/": STORIES, "/quant/": QUANT });
   page = site.page;
+  await page.evaluate(installStored);
   // The file holds f16 weights, and so does the reference when loaded as f16.
   expected = await ids(`${site.url}/model`, { weights: "f16" });
   assert.equal(expected.length, 10);
@@ -163,8 +165,8 @@ for (const backend of ["cache", "indexeddb", "opfs"]) test(`what WebLLM has cach
   }
   assert.ok(Math.sqrt(error / size) < 2e-4, `relative error ${Math.sqrt(error / size)}`);
   assert.ok(!(await control("log")).some((request) => /params_shard|ndarray-cache|mlc-chat/.test(request.path) && request.status < 400), "the shards came over the network");
-  const keys = await page.evaluate(async () => (await (await caches.open("jerboa-models-1")).keys()).map((request) => request.url));
-  assert.ok(!keys.some((key) => key.includes("params_shard")), "a second copy was stored");
+  const paths = await page.evaluate(() => stored.paths());
+  assert.ok(!paths.some((path) => path.includes("params_shard")), "a second copy was stored");
 });
 
 test("an incomplete WebLLM model is not used", options, async () => {
@@ -293,14 +295,13 @@ test("kernels are tuned on request, results are cached, and a damaged record is 
         found.push({ ...model.info.tuning, subgroups: model.info.device.subgroups, load: model.info.load });
         await model.unload();
       };
-      const cache = await caches.open("jerboa-models-1");
-      const records = async () => (await cache.keys()).filter(({ url }) => new URL(url).pathname.startsWith("/tuning/"));
-      const forget = async () => Promise.all((await records()).map((record) => cache.delete(record)));
+      const records = async () => (await stored.paths()).filter((path) => path.startsWith("tuning/"));
+      const forget = async () => Promise.all((await records()).map((record) => stored.remove(record)));
       await load("off");
       await load("auto");
       await load("force");
       await load("auto");
-      for (const record of await records()) await cache.put(record, new Response('{"key":"'));
+      for (const record of await records()) await stored.write(record, '{"key":"');
       await load("auto");
       await forget();
       return { found, answers };

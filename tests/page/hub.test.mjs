@@ -1,5 +1,5 @@
 /** Loading in Chromium from a server that behaves like the Hub, with its faults; the native tests in tests/hub cover the
- * shared code, these cover fetch and the Cache API. */
+ * shared code, these cover fetch and the stores. */
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -11,6 +11,7 @@ import { openPackage } from "./support/engine.mjs";
 import { stories } from "./support/golden.mjs";
 import { startHub } from "./support/hub.mjs";
 import { STORIES } from "./support/paths.mjs";
+import { installStored } from "./support/stored.mjs";
 
 const options = { timeout: 180_000 };
 let site, page, golden, hub, folder;
@@ -55,11 +56,12 @@ before(async () => {
   hub = await startHub(folder);
   site = await openPackage();
   page = site.page;
+  await page.evaluate(installStored);
 }, options);
 
 beforeEach(async () => {
   await control("reset", {});
-  await page.evaluate(async () => Promise.all((await caches.keys()).map((name) => caches.delete(name))));
+  await page.evaluate(() => stored.clear());
 });
 
 after(async () => {
@@ -81,15 +83,14 @@ test("a redirect to another origin is followed without the token; the second loa
   assert.ok(second.progress.some((p) => p.phase === "weights" && p.fromCache));
 });
 
-/** The SHA-256 of the weights as recorded in a page's cache. */
+/** The SHA-256 of the weights as recorded in a page's store. */
 const verified = (where) =>
   where.evaluate(async () => {
-    const cache = await caches.open("jerboa-models-1");
-    const found = (await cache.keys()).find(({ url }) => url.endsWith("model.safetensors/manifest"));
-    return (await (await cache.match(found)).json()).content.sha256;
+    const found = (await stored.paths()).find((path) => path.endsWith("model.safetensors/manifest"));
+    return JSON.parse(await stored.read(found)).content.sha256;
   });
 
-/** A page whose policy forbids blob: workers: the cache is read and written on its own thread. */
+/** A page whose policy forbids blob: workers: its store is read and written on its own thread. */
 const strictPage = async () => {
   const strict = await page.context().browser().newPage();
   await strict.goto(`${site.url}/package.json`);
@@ -99,6 +100,7 @@ const strictPage = async () => {
     document.head.append(Object.assign(document.createElement("meta"), { httpEquiv: "Content-Security-Policy", content: "worker-src 'self'" }));
     window.jerboa = await import("/index.js");
   });
+  await strict.evaluate(installStored);
   return strict;
 };
 
@@ -119,7 +121,7 @@ test("loads read and write on separate threads, or on the page's thread if its p
   assert.ok(threads.length > 0 && threads.every((url) => url.startsWith("blob:")), `threads of ${threads}`);
 
   const strict = await strictPage();
-  await page.evaluate(() => caches.delete("jerboa-models-1"));
+  await page.evaluate(() => stored.clear());
   assertLoaded(await load({ worker: false }, strict), "first with a policy");
   assert.equal(await verified(strict), sha256);
   before = await bytes();
@@ -154,7 +156,7 @@ test("a page served for missing files is not taken for a file", options, async (
   assertLoaded(cached, "from the cache");
   assert.ok(cached.warnings.some((warning) => /cache/.test(warning)), JSON.stringify(cached.warnings));
   assert.equal((await load({ folder })).code, "not_found");
-  await page.evaluate(async () => Promise.all((await caches.keys()).map((name) => caches.delete(name))));
+  await page.evaluate(() => stored.clear());
   for (const place of [{ folder }, {}]) {
     const refused = await load(place);
     assert.equal(refused.code, "not_found", JSON.stringify(refused));
@@ -184,10 +186,7 @@ test("changes between visits are detected", options, async () => {
 test("an abort leaves nothing that looks complete", options, async () => {
   await control("faults", [{ kind: "slow", match: "cdn", rate: 200_000 }]);
   assert.equal((await load({ abortAfter: "weights" })).code, "aborted");
-  const kept = await page.evaluate(async () => {
-    const cache = await caches.open("jerboa-models-1");
-    return (await cache.keys()).map((request) => request.url).filter((url) => url.includes("safetensors/manifest"));
-  });
+  const kept = await page.evaluate(async () => (await stored.paths()).filter((path) => path.includes("safetensors/manifest")));
   assert.deepEqual(kept, []);
   await control("reset", {});
   assertLoaded(await load(), "after the abort");
@@ -197,13 +196,13 @@ test("a load ends before the cache has its last bytes, and dependent calls wait"
   const strict = await strictPage();
   const result = await strict.evaluate(
     async ([folder, prompt]) => {
-      const { put } = Cache.prototype;
+      const { move } = FileSystemFileHandle.prototype;
       let go;
       const gate = new Promise((resolve) => (go = resolve));
       // The weights, on the page's own thread, where the test can delay the storage.
-      Cache.prototype.put = async function (key, value) {
-        if (String(key).includes("model.safetensors")) await gate;
-        return put.call(this, key, value);
+      FileSystemFileHandle.prototype.move = async function (folder, name) {
+        if (folder.name.includes("model.safetensors")) await gate;
+        return move.call(this, folder, name);
       };
       try {
         const first = await jerboa.loadModel(folder, { worker: false });
@@ -224,7 +223,7 @@ test("a load ends before the cache has its last bytes, and dependent calls wait"
         await Promise.all([first.unload(), (await second).unload()]);
         return { ids: [...ids], early, complete };
       } finally {
-        Cache.prototype.put = put;
+        FileSystemFileHandle.prototype.move = move;
       }
     },
     [`${hub.url}/org/model/resolve/main`, golden.prompt],
@@ -242,8 +241,8 @@ test("full storage leaves the model running, with a warning", options, async () 
   const strict = await strictPage();
   const result = await strict.evaluate(
     async ([endpoint, prompt]) => {
-      const { put } = Cache.prototype;
-      Cache.prototype.put = () => Promise.reject(new DOMException("no room is left", "QuotaExceededError"));
+      const { write } = FileSystemWritableFileStream.prototype;
+      FileSystemWritableFileStream.prototype.write = () => Promise.reject(new DOMException("no room is left", "QuotaExceededError"));
       try {
         // On the page's own thread, where the test can make the storage refuse.
         const model = await jerboa.loadModel("org/model", { endpoint, worker: false });
@@ -253,7 +252,7 @@ test("full storage leaves the model running, with a warning", options, async () 
         await model.unload();
         return { ids: [...ids], warnings };
       } finally {
-        Cache.prototype.put = put;
+        FileSystemWritableFileStream.prototype.write = write;
       }
     },
     [hub.url, golden.prompt],

@@ -180,7 +180,7 @@ function stubCache(methods = {}) {
 test("a cache that never opens is refused by name within five seconds", async () => {
   await withStubs({ caches: { open: never } }, async () => {
     const { openStore } = await fresh("../../crate/js/cache.js");
-    assert.match((await elapsed(openStore("models", false), 6000)).error.message, /caches\.open\(\) did not answer for 5 seconds/);
+    assert.match((await elapsed(openStore("models"), 6000)).error.message, /caches\.open\(\) did not answer for 5 seconds/);
   });
   // A private file system that never opens is replaced by a cache.
   class FileSystemFileHandle {
@@ -188,7 +188,7 @@ test("a cache that never opens is refused by name within five seconds", async ()
   }
   await withStubs({ caches: stubCache(), FileSystemFileHandle, navigator: { storage: { getDirectory: never } } }, async () => {
     const { openStore, writeEntry, readEntry } = await fresh("../../crate/js/cache.js");
-    const { value: store } = await elapsed(openStore("models", true), 6000);
+    const { value: store } = await elapsed(openStore("models"), 6000);
     await writeEntry(store, "models", KEY, Uint8Array.of(1, 2), false);
     assert.deepEqual([...(await readEntry(store, "models", KEY, false))], [1, 2]);
   });
@@ -206,7 +206,7 @@ test("a cache that stops answering is given up after 30 seconds, a write after 6
     const later = () => new Promise((resolve) => (answer = resolve));
     await withStubs({ caches: stubCache({ [method]: later }) }, async () => {
       const module = await fresh("../../crate/js/cache.js");
-      const store = await module.openStore("models", false);
+      const store = await module.openStore("models");
       const limit = method === "put" ? 60 : 30;
       const { error, seconds } = await elapsed(call(module, store), limit * 1000 + 1000);
       assert.match(error.message, new RegExp(`Cache\\.${method}\\(\\) did not answer for ${limit} seconds`));
@@ -231,7 +231,7 @@ test("threads of the cache that never start do not hold up a write", async () =>
   const written = [];
   await withStubs({ caches: stubCache({ put: async (key) => void written.push(key) }), Worker }, async () => {
     const { openStore, writeEntry } = await fresh("../../crate/js/cache.js");
-    const store = await openStore("models", false);
+    const store = await openStore("models");
     await elapsed(writeEntry(store, "models", KEY, new Uint8Array(9), true), 6000);
     assert.deepEqual(written, [KEY]);
   });
@@ -250,7 +250,7 @@ test("a worker in Firefox starts no workers for the cache: the store is used dir
     const written = [];
     await withStubs({ caches: stubCache({ put: async (key) => void written.push(key) }), Worker, navigator: { userAgent: agent } }, async () => {
       const { openStore, writeEntry } = await fresh("../../crate/js/cache.js");
-      const store = await openStore("models", false);
+      const store = await openStore("models");
       await elapsed(writeEntry(store, "models", KEY, new Uint8Array(9), true), 6000);
     });
     assert.deepEqual([started, written], [expected, [KEY]], agent);

@@ -1,4 +1,4 @@
-//! Browser transport and cache, in a page or a worker: fetch, the Cache API, and selected files.
+//! Browser transport and cache, in a page or a worker: fetch, private files or the Cache API, and selected files.
 //! Bytes stay in JavaScript memory.
 
 use std::cell::RefCell;
@@ -17,7 +17,6 @@ use super::remote::ReadFault;
 use super::transport::{
     HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport, TransportError,
 };
-use crate::device::WebGpuImplementation;
 use crate::util::host;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
@@ -94,7 +93,7 @@ impl Transport for BrowserTransport {
             .into(),
         )?;
         set(&init, "headers", &headers)?;
-        // Files are stored in the Cache API; a second copy in the HTTP cache would waste its space.
+        // Files are stored by `CacheStore`; a second copy in the HTTP cache would waste its space.
         set(&init, "cache", &"no-store".into())?;
         set(&init, "signal", &cancel.0.signal())?;
         let response = JsFuture::from(host::request(&request.url, &init))
@@ -186,23 +185,22 @@ extern "C" {
         size: f64,
         end: Option<f64>,
     ) -> Promise;
-    /// Opens a cache, or a folder of the origin private file system with the same interface.
+    /// Opens a folder of the origin private file system with the interface of a cache, or a cache.
     #[wasm_bindgen(js_name = openStore)]
-    fn open_store(name: &str, folder: bool) -> Promise;
+    fn open_store(name: &str) -> Promise;
 }
 
-/// A store on the Cache API, or on the origin private file system in WebKit. An entry appears once
-/// all its bytes are written.
+/// A store on the origin private file system, or on the Cache API where a browser or a window has
+/// no private files. An entry appears once all its bytes are written.
 #[derive(Clone, Debug)]
 pub struct CacheStore {
     cache: Cache,
 }
 
 impl CacheStore {
-    /// Opens this origin's cache. Only secure contexts (HTTPS or localhost) have one.
+    /// Opens this origin's store. Only secure contexts (HTTPS or localhost) have one.
     pub async fn open() -> Result<CacheStore> {
-        let webkit = WebGpuImplementation::from_user_agent(&host::user_agent(), 0).is_webkit();
-        let store = JsFuture::from(open_store(CACHE_NAME, webkit)).await;
+        let store = JsFuture::from(open_store(CACHE_NAME)).await;
         let store = store.map_err(|error| Error::Cache {
             reason: exception_message(&error),
         })?;

@@ -26,6 +26,9 @@ const first = (gives, names) => always(gives, names).map((call) => ({ ...call, f
 /** These are made by the first load of a page only: later loads wait for the same answer. */
 const shared = (gives, names) => always(gives, names).map((call) => ({ ...call, shared: true }));
 
+/** These are made where a window has no private files. */
+const withoutFiles = (calls) => calls.map((call) => ({ ...call, inCache: true }));
+
 /** Calls of every pass: recording and submitting GPU work. */
 const PASSES = [
   ...always(NOTHING, ["GPUQueue.writeBuffer"]),
@@ -43,14 +46,19 @@ export const CALLS = {
     ...always(PROMISE, ["LockManager.request", "fetch"]),
     ...shared(PROMISE, ["WebAssembly.instantiateStreaming"]),
     ...always(PROMISE, ["GPU.requestAdapter", "GPUAdapter.requestDevice"]),
-    ...always(PROMISE, ["CacheStorage.open", "Cache.match", "Cache.keys", "Cache.put", "ReadableStreamDefaultReader.read"]),
+    ...always(PROMISE, ["StorageManager.getDirectory", "CacheStorage.has", "FileSystemDirectoryHandle.getDirectoryHandle", "FileSystemDirectoryHandle.getFileHandle"]),
+    // Firefox has it in the base interface.
+    ...sometimes(PROMISE, ["FileSystemFileHandle.move", "FileSystemHandle.move"]),
+    ...withoutFiles(always(PROMISE, ["CacheStorage.open", "Cache.match", "Cache.keys", "Cache.put"])),
+    ...withoutFiles(sometimes(PROMISE, ["Response.arrayBuffer"])),
+    ...always(PROMISE, ["ReadableStreamDefaultReader.read"]),
     ...always(NOTHING, ["GPUDevice.pushErrorScope"]),
     ...always(PROMISE, ["GPUDevice.popErrorScope"]),
     ...always(VALUE, ["GPUDevice.createBuffer", "GPUDevice.createBindGroupLayout", "GPUDevice.createShaderModule", "GPUDevice.createPipelineLayout"]),
     ...always(PROMISE, ["GPUDevice.createComputePipelineAsync"]),
     ...always(VALUE, ["GPUDevice.createBindGroup"]),
     ...PASSES,
-    ...sometimes(PROMISE, ["Response.arrayBuffer", "GPUQueue.onSubmittedWorkDone", "StorageManager.persisted", "StorageManager.persist"]),
+    ...sometimes(PROMISE, ["FileSystemFileHandle.getFile", "GPUQueue.onSubmittedWorkDone", "StorageManager.persisted", "StorageManager.persist"]),
     ...sometimes(NOTHING, ["GPUDevice.destroy", "GPUBuffer.destroy", "Worker.postMessage", "Worker.terminate", "BroadcastChannel.postMessage", "BroadcastChannel.close"]),
   ],
   generate: [
@@ -70,8 +78,8 @@ const SAMPLE = {
   load: {
     throws: ["Storage.getItem", "WebAssembly.instantiateStreaming", "GPUDevice.createComputePipelineAsync", "GPUQueue.submit", "Worker.postMessage"],
     null: ["GPU.requestAdapter", "ReadableStreamDefaultReader.read", "GPUDevice.createBuffer"],
-    never: ["LockManager.request", "fetch", "GPUAdapter.requestDevice", "Cache.match"],
-    late: ["CacheStorage.open", "GPUDevice.popErrorScope"],
+    never: ["LockManager.request", "fetch", "GPUAdapter.requestDevice", "FileSystemDirectoryHandle.getFileHandle", "Cache.match"],
+    late: ["StorageManager.getDirectory", "CacheStorage.open", "GPUDevice.popErrorScope"],
   },
   generate: { throws: ["GPUQueue.writeBuffer"], null: ["GPUCommandEncoder.finish"], never: ["GPUBuffer.mapAsync"], late: ["GPUBuffer.mapAsync"] },
 };
@@ -98,9 +106,9 @@ export function assertListed(calls) {
 /** The faults of each API, or a sample of them. A call without a promise is neither late nor silent, and one without a result has no null. */
 export function cases(all = ALL, sample = SAMPLE) {
   const found = Object.entries(CALLS).flatMap(([phase, listed]) =>
-    listed.flatMap(({ api, gives, sometimes, first = false, shared = false }) => {
+    listed.flatMap(({ api, gives, sometimes, first = false, shared = false, inCache = false }) => {
       const kinds = FAULTS.filter((kind) => gives === PROMISE || kind === "throws" || (kind === "null" && gives === VALUE));
-      return kinds.map((kind) => ({ phase, api, kind, async: gives === PROMISE, sometimes, first, shared }));
+      return kinds.map((kind) => ({ phase, api, kind, async: gives === PROMISE, sometimes, first, shared, inCache }));
     }),
   );
   const sampled = new Set(Object.entries(sample).flatMap(([phase, kinds]) => Object.entries(kinds).flatMap(([kind, apis]) => apis.map((api) => `${phase} ${api} ${kind}`))));
@@ -168,8 +176,15 @@ export async function prepare(scripts) {
   // On this thread, where its calls can be seen.
   const load = (more = {}) => jerboa.loadModel(new URL("/model/", location.href), { worker: false, tune: "off", ...more });
   const generate = (model) => model.generate("Once upon", { maxTokens: 6, temperature: 0 });
+  let hasFiles = true;
+  const { getDirectory } = StorageManager.prototype;
+  StorageManager.prototype.getDirectory = function () {
+    return hasFiles ? getDirectory.call(this) : Promise.reject(new DOMException("not in this window", "SecurityError"));
+  };
   const wipe = async () => {
     for (const name of await caches.keys()) await caches.delete(name);
+    const root = await getDirectory.call(navigator.storage);
+    for await (const name of root.keys()) await root.removeEntry(name, { recursive: true });
   };
   /** Milliseconds from an abort to the end of a load that waits for a faulty call. */
   const abortedLoad = async () => {
@@ -185,11 +200,19 @@ export async function prepare(scripts) {
 
   /** The calls of a load and of a generation, and the generated text. */
   window.observe = async () => {
-    await wipe();
-    faults.reset();
-    const model = await load();
-    await model.persisted;
-    const calls = { load: faults.calls() };
+    const observed = async () => {
+      await wipe();
+      faults.reset();
+      const model = await load();
+      await model.persisted;
+      return [model, faults.calls()];
+    };
+    hasFiles = false;
+    const [other, inCache] = await observed();
+    await other.unload();
+    hasFiles = true;
+    const [model, inFiles] = await observed();
+    const calls = { load: { ...inCache, ...inFiles } };
     faults.reset();
     const text = await generate(model);
     calls.generate = faults.calls();
@@ -198,9 +221,10 @@ export async function prepare(scripts) {
   };
 
   /** One fault: what the call, the abort of a load, and the next calls come to. */
-  window.strike = async ({ phase, api, kind, async, sometimes, first, shared }) => {
+  window.strike = async ({ phase, api, kind, async, sometimes, first, shared, inCache }) => {
     const found = {};
     if (phase === "load") await wipe();
+    hasFiles = !inCache;
     let model;
     if (phase === "load" && kind === "never") {
       faults.inject(api, kind, async);

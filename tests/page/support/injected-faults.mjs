@@ -3,7 +3,7 @@
 /** Interfaces whose calls leave the script: to the GPU, the network, the disk, other threads and other tabs. */
 export const INTERFACES = [
   "GPU", "GPUAdapter", "GPUDevice", "GPUQueue", "GPUBuffer", "GPUCommandEncoder", "GPUComputePassEncoder", "GPUComputePipeline", "GPUQuerySet", "GPUShaderModule",
-  "CacheStorage", "Cache", "Storage", "StorageManager", "IDBFactory", "FileSystemDirectoryHandle", "FileSystemFileHandle",
+  "CacheStorage", "Cache", "Storage", "StorageManager", "IDBFactory", "FileSystemDirectoryHandle", "FileSystemFileHandle", "FileSystemHandle",
   "LockManager", "BroadcastChannel", "Worker", "Response", "ReadableStreamDefaultReader", "ReadableStream",
 ];
 
