@@ -134,7 +134,7 @@ test("an entry that another tab reads is replaced and removed once it is read, a
   const found = await withStore("jerboa-locked", async ({ openStore, name, bytes, write, a }) => {
     const store = await openStore(name);
     await write(store, a, 1);
-    /** Another tab that reads the entry, until it is told to end. */
+    /** Another tab that reads the entry, until it receives a message. */
     const lock = async () => {
       const code = `onmessage = async ({ data }) => {
         if (data === "end") return access.close(), postMessage("ended");

@@ -52,7 +52,10 @@ pub struct DraftSession {
 
 /// Returns why a draft model cannot propose tokens for a target, if it cannot.
 fn refusal(target: &Model, draft: &Model) -> Option<String> {
-    let subjects = [("The model", target, false), ("The draft model", draft, true)];
+    let subjects = [
+        ("The model", target, false),
+        ("The draft model", draft, true),
+    ];
     subjects.iter().find_map(|(subject, model, proposes)| {
         // A target's recurrent states take the accepted tokens only; a draft model runs them all.
         let cause = if *proposes && model.is_recurrent() {

@@ -27,27 +27,6 @@ const UNIT_BYTES: u64 = 80;
 /// Threads of a workgroup that quantizes; each takes eight elements.
 const QUANTIZE_THREADS: u32 = 128;
 
-impl GemmTiling {
-    /// Columns of a tile of the packed GEMM.
-    const PACKED_COLS: u32 = 64;
-
-    /// Returns the best known tiling of the packed GEMM for up to `rows` rows of x.
-    pub fn packed<B>(caps: &Caps, m: &Matmul<B>, rows: usize) -> Self {
-        let known = if rows <= Self::SHORT_ROWS { 32 } else { 64 };
-        let bm = caps.constant_or_forced(Kernel::GemmPacked, "BM", known);
-        Self {
-            kernel: Kernel::GemmPacked,
-            bm,
-            bn: Self::PACKED_COLS,
-            unroll: 16,
-            // Tiles of few rows have half as many threads.
-            target: caps.target_workgroups() * if bm == 32 { 2 } else { 1 },
-            max_per_tile: (m.weight.cols / 256).clamp(1, 16),
-            lanes: 0,
-        }
-    }
-}
-
 /// When matmuls of many rows quantize their input to 8 bits ([`Matmul::quantized_rows`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum QuantizeInputs {
