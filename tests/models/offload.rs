@@ -324,18 +324,26 @@ fn sessions_that_run_at_once_do_not_disturb_each_other() {
 fn copies_of_an_offloaded_sequence_are_refused() {
     let (_, mut part, ids, _) = sessions("qwen3", Kv::F32).expect("several caches");
     block_on(part.prefill(&ids, 0)).expect("prefill");
-    for error in [part.snapshot().err(), part.fork().err()] {
+    let mut other = Session::new(part.model()).expect("a session");
+    for error in [
+        part.snapshot().err(),
+        part.fork().err(),
+        other.copy_from(&part).err(),
+    ] {
         let error = error.expect("refused");
         assert_eq!(error.code(), "unsupported_option");
         assert!(error.to_string().contains("maxKvMemory"), "{error}");
     }
     // A shorter sequence can be copied, and restored in place of an offloaded one.
     let short = &ids[..6];
-    let mut other = Session::new(part.model()).expect("a session");
     let expected = greedy(&mut other, short, 4);
     block_on(other.prefill_reusing_prefix(short, &|| Ok(()))).expect("prefill");
     let snapshot = other.snapshot().expect("a copy");
     part.restore(&snapshot).expect("restored");
+    assert_eq!(go_on(&mut part, 4), expected);
+    block_on(part.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("prefill");
+    assert!(part.snapshot().is_err(), "it is offloaded again");
+    part.copy_from(&other).expect("copied");
     assert_eq!(go_on(&mut part, 4), expected);
 }
 
