@@ -279,12 +279,20 @@ fn seventeen_sequences_equal_each_alone() {
     many_equal_alone(&mut alone, &ids, 17);
 }
 
-/// Batches of quantized weights quantize their input, with its norm, before the matmul.
+/// Batches of quantized weights quantize their input, with its norm, before the matmul. The last of
+/// each have matrices in several buffers.
 #[test]
 fn quantized_inputs_choose_the_same_tokens() {
     let few = (Kernel::GemvPacked, "PARTS", 8);
     let many = (Kernel::GemmPacked, "BM", 32);
-    for (rows, (kernel, name, value)) in [(3, few), (5, few), (8, few), (17, many)] {
+    for (rows, (kernel, name, value), max_weight_buffer) in [
+        (3, few, None),
+        (5, few, None),
+        (8, few, None),
+        (8, few, Some(4096)),
+        (17, many, None),
+        (17, many, Some(4096)),
+    ] {
         let device = DeviceOptions {
             variant_override: Some(VariantOverride {
                 kernel,
@@ -298,9 +306,13 @@ fn quantized_inputs_choose_the_same_tokens() {
                 precision: Precision::Q8,
                 ..with_kv(Kv::F32).overrides
             },
+            max_weight_buffer,
             ..RunOptions::default()
         };
         let (mut alone, golden) = start("smollm3", &device, options);
+        let weights = alone.model().weights();
+        let is_cut = weights.values().any(|weight| weight.shards.len() > 1);
+        assert_eq!(is_cut, max_weight_buffer.is_some());
         let ids = golden.ids("input_ids");
         many_equal_alone(&mut alone, &ids, rows);
     }
