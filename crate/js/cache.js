@@ -108,9 +108,9 @@ async function streamFile(file, bytes) {
 const UNFINISHED = "~unfinished";
 
 /**
- * The source of a reader and writer thread. A request names an entry of the cache `name` by its key, or a private file by its
- * path. Reading returns its bytes or the updated hash, or nothing if it is missing or unreadable. Writing returns true. Both
- * return the message and name of an error. The first message reports that the thread runs.
+ * The source of a reader and writer thread. A request names an entry of the cache `name` by its key, a private file by its
+ * path, or both: the file is read if it exists. Reading returns its bytes or the updated hash, or nothing if it is missing or
+ * unreadable. Writing returns true. Both return the message and name of an error. The first message reports that the thread runs.
  */
 const THREAD = `const sha256 = ${sha256};
 const findFile = ${findFile};
@@ -118,14 +118,14 @@ const readFile = ${readFile};
 const fillFile = ${fillFile};
 onmessage = async ({ data: [id, { name, key, path, entry, hash }] }) => {
   try {
-    const file = path && (await findFile(path));
-    const cache = !path && (await caches.open(name));
+    const file = path && (await findFile(path).catch((error) => { if (!key) throw error; }));
+    const cache = !file && (await caches.open(name));
     if (entry) {
-      await (path ? fillFile(file, entry) : cache.put(key, new Response(entry)));
+      await (file ? fillFile(file, entry) : cache.put(key, new Response(entry)));
       return postMessage([id, true]);
     }
-    const found = !path && (await cache.match(key));
-    const bytes = path ? await readFile(file) : found && new Uint8Array(await found.arrayBuffer());
+    const found = !file && (await cache.match(key));
+    const bytes = file ? await readFile(file) : found && new Uint8Array(await found.arrayBuffer());
     if (hash) postMessage([id, bytes && sha256(bytes, hash)]);
     else postMessage([id, bytes], bytes ? [bytes.buffer] : []);
   } catch (error) {
@@ -196,7 +196,7 @@ class Threads {
 
   /** Starts the threads. */
   start() {
-    // Threads read the browser's own caches only.
+    // Threads use the browser's own stores only.
     this.refused ||= typeof Worker === "undefined" || host.store !== globalThis.caches;
     if (this.refused || this.threads.length > 0) return;
     this.up = new Promise((resolve) => (this.resolveUp = resolve));
@@ -306,7 +306,7 @@ async function whenUnlocked(change) {
 }
 
 /**
- * A folder of the origin private file system with the Cache interface, but for `write`. An entry is a file, written under a
+ * A folder of the origin private file system with the Cache interface, where `write` replaces `put`. An entry is a file, written under a
  * temporary name and moved when complete. Workers read and write files directly, two to three times as fast as a Cache in
  * Chromium and Firefox. WebKit's Cache would hold a copy in memory, and so would `createWritable`, which is left for pages
  * that may start no worker.
@@ -347,12 +347,13 @@ class Folder {
       const direct = file.createSyncAccessHandle;
       const threaded = (large || !direct) && (await threads.write({ path: [this.name, UNFINISHED, own] }, bytes));
       if (!threaded) await (direct ? fillFile(file, bytes) : streamFile(file, bytes));
+      // Files are found first, so nothing waits for this.
+      this.older?.delete(key).catch(() => {});
       await this.complete(file, key);
     } catch (error) {
       await unfinished.removeEntry(own).catch(() => {});
       throw error;
     }
-    await this.older?.delete(key);
   }
 
   /** Moves a written file to its entry. */
@@ -368,8 +369,12 @@ class Folder {
     }
   }
 
+  /** Removes an entry, if it exists. */
   async delete(key) {
-    await this.older?.delete(key);
+    await Promise.allSettled([this.remove(key), this.older?.delete(key)]);
+  }
+
+  async remove(key) {
     const names = key.slice(PREFIX.length).split("/");
     const [folder, name] = await this.locate(key, false);
     await whenUnlocked(() => folder.removeEntry(name));
@@ -385,7 +390,18 @@ class Folder {
   }
 
   async keys() {
-    return [...(await this.list(this.root, PREFIX)), ...((await this.older?.keys()) ?? [])];
+    const found = await this.list(this.root, PREFIX);
+    const known = new Set(found.map(({ url }) => url));
+    const others = [];
+    for (const { url } of (await this.older?.keys()) ?? []) {
+      if (known.has(url)) void this.older.delete(url).catch(() => {});
+      else others.push({ url });
+    }
+    if (this.older && others.length === 0) {
+      void host.store.delete(this.name).catch(() => {});
+      this.older = undefined;
+    }
+    return [...found, ...others];
   }
 
   async list(folder, path) {
@@ -413,7 +429,8 @@ class Folder {
  */
 export async function openStore(name) {
   const { store, storage } = host;
-  if (store === globalThis.caches && globalThis.FileSystemFileHandle?.prototype.move) {
+  const isOwn = store === globalThis.caches && storage === globalThis.navigator?.storage;
+  if (isOwn && globalThis.FileSystemFileHandle?.prototype.move) {
     try {
       const opened = storage.getDirectory().then((root) => root.getDirectoryHandle(name, { create: true }));
       const root = await answered("navigator.storage.getDirectory()", OPEN_TIMEOUT_MS, opened);
@@ -426,14 +443,9 @@ export async function openStore(name) {
   return withDeadlines(await answered("caches.open()", OPEN_TIMEOUT_MS, store.open(name)));
 }
 
-/** The Cache of a name with entries of a version that had no private folder. An empty one is removed. */
+/** The Cache of a name with entries of a version that had no private folder; `keys` removes it once it has none. */
 async function olderCache(store, name) {
-  const open = async () => {
-    if (!(await store?.has(name))) return undefined;
-    const cache = await store.open(name);
-    if ((await cache.keys()).length > 0) return cache;
-    await store.delete(name);
-  };
+  const open = async () => ((await store?.has(name)) ? store.open(name) : undefined);
   return answered("caches.open()", OPEN_TIMEOUT_MS, open()).catch(() => undefined);
 }
 
@@ -446,16 +458,18 @@ export function readEntry(cache, name, key, large) {
 }
 
 async function readNow(cache, name, key, large) {
-  const read = large ? await threads.read(place(cache, name, key)) : undefined;
+  const read = large ? await threads.read(entryRequest(cache, name, key)) : undefined;
   if (read) return read;
   const found = await cache.match(key);
   if (found && !large) threads.start();
   return found && new Uint8Array(await found.arrayBuffer());
 }
 
-/** How threads find an entry. */
-function place(cache, name, key) {
-  return cache instanceof Folder ? { path: cache.path(key) } : { name, key };
+/** Names an entry for the threads. */
+function entryRequest(cache, name, key) {
+  const inCache = { name, key };
+  if (!(cache instanceof Folder)) return inCache;
+  return { path: cache.path(key), ...(cache.older && inCache) };
 }
 
 /** Writes an entry, a large one in a thread: that takes as long as a fast download. Its bytes are copied at once. */
@@ -475,7 +489,7 @@ export function hashEntry(cache, name, key, words, size, end) {
 
 async function hashNow(cache, name, key, words, size, end) {
   const hash = [words.slice(), size, end];
-  const done = await threads.read(place(cache, name, key), hash);
+  const done = await threads.read(entryRequest(cache, name, key), hash);
   if (done) return done;
   const bytes = await readNow(cache, name, key);
   return bytes && sha256(bytes, hash);

@@ -16,7 +16,7 @@ const options = { timeout: (ALL ? 90 : 10) * 60_000 };
 const LANES = 2;
 /** The faults of a plain run. */
 const SAMPLE = {
-  load: { throws: ["CacheStorage.open"], null: ["GPU.requestAdapter"], never: ["GPUDevice.popErrorScope"], late: ["Cache.put"] },
+  load: { throws: ["CacheStorage.open", "FileSystemHandle.move"], null: ["GPU.requestAdapter"], never: ["GPUDevice.popErrorScope"], late: ["Cache.put"] },
   generate: { throws: ["GPUQueue.submit"], never: ["GPUBuffer.mapAsync"] },
 };
 let server, browser, text, calls, scripts;

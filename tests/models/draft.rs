@@ -7,6 +7,7 @@ use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::kernels::attention::Kv;
 use jerboa::sample::{Sampler, SamplingParams};
 use jerboa_tests::golden::{Golden, golden};
+use jerboa_tests::relative_l2;
 use pollster::block_on;
 use std::rc::Rc;
 
@@ -225,6 +226,46 @@ fn sampled_ids_are_those_without_a_draft() {
                 assert!(found.drafted > 0);
             }
         }
+    }
+}
+
+/// Two likely tokens, on which the models often agree: after any number of accepted tokens recurrent
+/// states are those of a prompt of the same tokens.
+#[test]
+fn recurrent_states_take_the_accepted_tokens() {
+    for name in ["models/qwen3_5", "models/lfm2", "models/granite_hybrid"] {
+        let (mut model, golden) = start(name, &exact(), with_kv(Kv::F32));
+        let ids = golden.ids("input_ids");
+        let (other, _) = start("models/llama", &exact(), with_kv(Kv::F32));
+        let mut other = draft(other.model(), &mut model);
+        let mut rejected = 0;
+        for budget in [9, 20, 37] {
+            let ask = Ask {
+                params: SamplingParams {
+                    greedy: false,
+                    temperature: 2.0,
+                    logit_bias: [(13, 60.0), (32, 60.0)].into(),
+                    ..SamplingParams::default()
+                },
+                ..Ask::greedy(&ids, budget)
+            };
+            let expected = generate(&mut model, None, &ask).tokens;
+            model.clear();
+            let found = generate(&mut model, Some(&mut other), &ask);
+            assert_eq!(found.tokens, expected, "{name} {budget}");
+            assert!(found.accepted > 1, "{name}: {found:?}");
+            rejected += found.drafted - found.accepted;
+            let longer = [&ids[..], &found.tokens, &ids[..5]].concat();
+            let kept = block_on(model.prefill_reusing_prefix(&longer, &|| Ok(()))).expect("a turn");
+            assert!(kept + 6 >= longer.len(), "{name}: {kept} tokens kept");
+            let after = block_on(model.logits()).expect("logits");
+            model.clear();
+            block_on(model.prefill(&longer, 0)).expect("a prompt");
+            let whole = block_on(model.logits()).expect("logits");
+            let error = relative_l2(&after, &whole);
+            assert!(error < 1e-5, "{name} {budget}: {error:e}");
+        }
+        assert!(rejected > 0, "{name}");
     }
 }
 

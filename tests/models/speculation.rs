@@ -170,7 +170,8 @@ fn speculation_gives_the_same_tokens_for_each_cache_and_feature() {
     assert!(accepted > 100, "{accepted} drafts accepted");
 }
 
-/// After drafts of which some were rejected, recurrent states hold the tokens that were kept.
+/// After drafts of which some were rejected, recurrent states contain the accepted tokens only: at the
+/// end of the budget, and at a stop token with more steps in flight.
 #[test]
 fn recurrent_states_go_on_after_rejected_drafts() {
     for name in ["models/qwen3_5", "models/lfm2", "models/nemotron_h"] {
@@ -181,22 +182,31 @@ fn recurrent_states_go_on_after_rejected_drafts() {
         for at in (4..30).step_by(7) {
             prediction[at] ^= 1;
         }
-        model.clear();
-        let found = decode_predicted(&mut model, &ids, &prediction, &[], 30, true);
-        assert_eq!(found.tokens, expected, "{name}");
-        assert!(
-            found.accepted > 5 && found.drafted > found.accepted,
-            "{name}: {found:?}"
-        );
-        let longer = [&ids[..], &found.tokens, &ids[..5]].concat();
-        let kept = block_on(model.prefill_reusing_prefix(&longer, &|| Ok(()))).expect("a prompt");
-        assert!(kept >= ids.len() + 29, "{name}: {kept} tokens kept");
-        let after = block_on(model.logits()).expect("logits");
-        model.clear();
-        block_on(model.prefill(&longer, 0)).expect("a prompt");
-        let expected = block_on(model.logits()).expect("logits");
-        let error = jerboa_tests::relative_l2(&after, &expected);
-        assert!(error < 1e-5, "{name}: {error:e}");
+        // A token that is new late in the answer.
+        let is_new = |at: &usize| !expected[..*at].contains(&expected[*at]);
+        let late = (0..25).rfind(is_new).map(|at| expected[at]);
+        for (stops, always) in [(None, true), (late, true), (None, false)] {
+            model.clear();
+            let stops = stops.as_slice();
+            let found = decode_predicted(&mut model, &ids, &prediction, stops, 30, always);
+            let end = expected.iter().position(|id| stops.contains(id));
+            let expected = &expected[..end.map_or(30, |at| at + 1)];
+            assert_eq!(found.tokens, expected, "{name}");
+            if always {
+                let rejected = found.drafted - found.accepted;
+                assert!(found.accepted > 5 && rejected > 0, "{name}: {found:?}");
+            }
+            let longer = [&ids[..], &found.tokens, &ids[..5]].concat();
+            let kept = block_on(model.prefill_reusing_prefix(&longer, &|| Ok(())));
+            let kept = kept.expect("a prompt");
+            assert!(kept + 6 >= longer.len(), "{name}: {kept} tokens kept");
+            let after = block_on(model.logits()).expect("logits");
+            model.clear();
+            block_on(model.prefill(&longer, 0)).expect("a prompt");
+            let whole = block_on(model.logits()).expect("logits");
+            let error = jerboa_tests::relative_l2(&after, &whole);
+            assert!(error < 1e-5, "{name}, stops {stops:?}, {always}: {error:e}");
+        }
     }
 }
 

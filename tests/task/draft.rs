@@ -218,4 +218,18 @@ fn one_other_token_is_found_and_recurrent_draft_models_are_refused() {
     assert!(error.to_string().contains("The draft model"), "{error}");
     let mut target = super::load_tiny(&recurrent).expect("a target");
     load_draft(&mut target, &plain, "plain").expect("a recurrent target");
+    for speculation in ["draft", "prompt-lookup"] {
+        let ids = [7, 8, 9].repeat(60);
+        let mut asked =
+            json!({ "ids": ids, "maxTokens": 120, "temperature": 0, "ignoreEos": true });
+        asked["speculation"] = json!("off");
+        let expected = run(&mut target, asked.clone());
+        asked["speculation"] = json!(speculation);
+        if speculation == "prompt-lookup" {
+            asked["prediction"] = json!(expected.text);
+        }
+        let found = run(&mut target, asked);
+        assert_eq!(found.ids, expected.ids, "{speculation}");
+        assert!(found.drafted_tokens > 0, "{speculation}");
+    }
 }

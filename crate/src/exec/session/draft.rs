@@ -50,25 +50,35 @@ pub struct DraftSession {
     reached: usize,
 }
 
-/// Returns why a draft model cannot propose tokens for a target, if it cannot.
-fn refusal(target: &Model, draft: &Model) -> Option<String> {
-    let subjects = [
-        ("The model", target, false),
-        ("The draft model", draft, true),
-    ];
-    subjects.iter().find_map(|(subject, model, proposes)| {
-        // A target's recurrent states take the accepted tokens only; a draft model runs them all.
-        let cause = if *proposes && model.is_recurrent() {
-            "has recurrent states, which cannot drop rejected tokens"
-        } else if model.is_paged() {
-            "pages weights in while it runs, one step at a time"
-        } else if model.mrope_sections.is_some() && !model.reuses_prefix() {
-            "has M-RoPE that depends on the sequence length"
-        } else {
-            return None;
-        };
-        Some(format!("{subject} {} {cause}.", model.graph().name))
-    })
+/// Returns why a model cannot take drafts, or with `proposes` cannot propose them, if it cannot.
+fn refusal(model: &Model, proposes: bool) -> Option<String> {
+    // A target's recurrent states take the accepted tokens only; a draft model runs them all.
+    let cause = if proposes && model.is_recurrent() {
+        "has recurrent states, which cannot drop rejected tokens"
+    } else if model.is_paged() {
+        "pages weights in while it runs, one step at a time"
+    } else if model.mrope_sections.is_some() && !model.reuses_prefix() {
+        "has M-RoPE that depends on the sequence length"
+    } else {
+        return None;
+    };
+    let subject = if proposes {
+        "The draft model"
+    } else {
+        "The model"
+    };
+    Some(format!("{subject} {} {cause}.", model.graph().name))
+}
+
+fn refused(target: &Model, cause: Option<String>) -> Result<()> {
+    match cause {
+        None => Ok(()),
+        Some(cause) => Err(Error::UnsupportedOption {
+            architecture: target.graph().name.clone(),
+            option: "draft".into(),
+            hint: format!("{cause} Load it without 'draft', or with another draft model."),
+        }),
+    }
 }
 
 /// The first step of a draft model. An MTP head runs all tokens that the target may have accepted.
@@ -80,19 +90,21 @@ fn begin_key(model: &Model) -> ProgramKey {
 }
 
 impl DraftSession {
+    /// Checks that a model can take drafts, before a draft model is loaded.
+    ///
+    /// # Errors
+    /// `UnsupportedOption` with the cause.
+    pub fn check_target(target: &Model) -> Result<()> {
+        refused(target, refusal(target, false))
+    }
+
     /// Checks that a model can propose tokens for another.
     ///
     /// # Errors
     /// `UnsupportedOption` with the cause.
     pub fn check(target: &Model, draft: &Model) -> Result<()> {
-        match refusal(target, draft) {
-            None => Ok(()),
-            Some(cause) => Err(Error::UnsupportedOption {
-                architecture: target.graph().name.clone(),
-                option: "draft".into(),
-                hint: format!("{cause} Load it without 'draft', or with another draft model."),
-            }),
-        }
+        let cause = refusal(target, false).or_else(|| refusal(draft, true));
+        refused(target, cause)
     }
 
     /// Starts a sequence of a draft model for a session; both models must be on one device.

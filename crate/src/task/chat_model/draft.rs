@@ -143,7 +143,7 @@ impl ChatModel {
             let head = target.load_mtp_head(source, options).await?;
             return self.set_draft(head, name, source);
         }
-        DraftSession::check(&target, &target)?;
+        DraftSession::check_target(&target)?;
         let config = match source.gguf() {
             Some(_) => None,
             None => ModelFiles::config(source).await?,
