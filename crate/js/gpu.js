@@ -28,9 +28,9 @@ const MAX_STAGED_BYTES = 32 << 20;
 /** Bytes of the buffers that a probe allocates; src/gpu/mod.rs has the same. */
 const PROBE_BUFFER_BYTES = 32 << 20;
 
-/** Bytes of a mapped buffer for writes, how many there are at most, and the bytes from which a write is worth one. */
+/** Bytes of a mapped buffer for writes, how many there are at most (less memory on small devices), and the bytes from which a write is worth one. */
 const UPLOAD_BYTES = 8 << 20;
-const UPLOADS = 4;
+const UPLOADS = (globalThis.navigator?.hardwareConcurrency ?? 0) >= 8 ? 8 : 4;
 const MIN_UPLOAD_BYTES = 256 << 10;
 /** Milliseconds without large writes after which they are released. */
 const UPLOADS_IDLE_MS = 2_000;
