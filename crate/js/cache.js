@@ -80,27 +80,30 @@ async function readFile(file) {
   }
 }
 
-/** Writes a file of the origin private file system; workers only. Threads run a copy of this source, too. */
+/** Writes a new file of the origin private file system. Threads run a copy of this source, too. */
 async function fillFile(file, bytes) {
-  const access = await file.createSyncAccessHandle();
+  const streamed = async (use) => {
+    const stream = await file.createWritable();
+    try {
+      await use(stream);
+      await stream.close();
+    } catch (error) {
+      // An open stream locks the file.
+      await stream.abort().catch(() => {});
+      throw error;
+    }
+  };
+  const write = () => streamed((stream) => stream.write(bytes));
+  if (!file.createSyncAccessHandle) return write();
+  // Chromium 156 forgets at its end what access handles have added to the used storage, and counts below zero when such a file is removed.
+  if (/Chrome\//.test(navigator.userAgent)) await streamed((stream) => stream.truncate(bytes.length));
+  const access = await file.createSyncAccessHandle().catch(() => undefined);
+  if (!access) return write();
   try {
     if (access.write(bytes, { at: 0 }) !== bytes.length) throw new DOMException("The disk is full.", "QuotaExceededError");
     access.flush();
   } finally {
     access.close();
-  }
-}
-
-/** Writes a file of the origin private file system on a page. */
-async function streamFile(file, bytes) {
-  const stream = await file.createWritable();
-  try {
-    await stream.write(bytes);
-    await stream.close();
-  } catch (error) {
-    // An open stream locks the file.
-    await stream.abort().catch(() => {});
-    throw error;
   }
 }
 
@@ -344,9 +347,8 @@ class Folder {
     const own = crypto.randomUUID();
     try {
       const file = await unfinished.getFileHandle(own, { create: true });
-      const direct = file.createSyncAccessHandle;
-      const threaded = (large || !direct) && (await threads.write({ path: [this.name, UNFINISHED, own] }, bytes));
-      if (!threaded) await (direct ? fillFile(file, bytes) : streamFile(file, bytes));
+      const threaded = (large || !file.createSyncAccessHandle) && (await threads.write({ path: [this.name, UNFINISHED, own] }, bytes));
+      if (!threaded) await fillFile(file, bytes);
       // Files are found first, so nothing waits for this.
       this.older?.delete(key).catch(() => {});
       await this.complete(file, key);
@@ -364,7 +366,7 @@ class Folder {
     } catch {
       // The target may exist, or its folder may have been removed with its last entry.
       const [folder, name] = await this.locate(key, true);
-      await whenUnlocked(() => folder.removeEntry(name)).catch(() => {});
+      await whenUnlocked(() => folder.removeEntry(name, { recursive: true })).catch(() => {});
       await whenUnlocked(move);
     }
   }
@@ -377,7 +379,7 @@ class Folder {
   async remove(key) {
     const names = key.slice(PREFIX.length).split("/");
     const [folder, name] = await this.locate(key, false);
-    await whenUnlocked(() => folder.removeEntry(name));
+    await whenUnlocked(() => folder.removeEntry(name, { recursive: true }));
     try {
       // Remove folders that became empty.
       for (names.pop(); names.length > 0; names.pop()) {
@@ -404,12 +406,17 @@ class Folder {
     return [...found, ...others];
   }
 
+  /** The entries of a folder. One that another call or tab removes meanwhile has none. */
   async list(folder, path) {
     const found = [];
-    for await (const [name, handle] of folder) {
-      if (name === UNFINISHED && folder === this.root) await this.sweep(handle);
-      else if (handle.kind === "file") found.push({ url: path + name });
-      else found.push(...(await this.list(handle, `${path}${name}/`)));
+    try {
+      for await (const [name, handle] of folder) {
+        if (name === UNFINISHED && folder === this.root) await this.sweep(handle).catch(() => {});
+        else if (handle.kind === "file") found.push({ url: path + name });
+        else found.push(...(await this.list(handle, `${path}${name}/`)));
+      }
+    } catch (error) {
+      if (error.name !== "NotFoundError") throw error;
     }
     return found;
   }

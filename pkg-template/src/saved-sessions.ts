@@ -22,7 +22,8 @@ async function folder(): Promise<FileSystemDirectoryHandle> {
 /** Writes a file in parts; a file that was not written completely has no valid end, so it is refused. */
 async function openWriter(name: string): Promise<{ write(part: Uint8Array): unknown; close(): unknown }> {
   const file = await (await folder()).getFileHandle(fileName(name), { create: true });
-  if (!("createSyncAccessHandle" in file)) {
+  // Chromium 156 loses count of storage that access handles take (crate/js/cache.js), and the size is not known in advance.
+  if (!("createSyncAccessHandle" in file) || /Chrome\//.test(navigator.userAgent)) {
     const stream = await (file as FileSystemFileHandle).createWritable();
     return { write: (part) => stream.write(part as Uint8Array<ArrayBuffer>), close: () => stream.close() };
   }

@@ -1,8 +1,12 @@
 /** Stores of downloads: private files, written directly in a worker and by threads on a page, and the cache that replaces them. */
 
 import assert from "node:assert/strict";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { launch } from "./support/browser.mjs";
+import { chromium } from "playwright-core";
+import { CHROME, launch } from "./support/browser.mjs";
 import { ROOT } from "./support/paths.mjs";
 import { serve } from "./support/server.mjs";
 
@@ -169,6 +173,99 @@ test("an entry that another tab reads is replaced and removed once it is read, a
     return { meanwhile, replaced, removed: await bytes(store, a), left: (await store.keys()).length };
   });
   assert.deepEqual(found, { meanwhile: [[1], [1], [1], [1]], replaced: [2], removed: [], left: 0 });
+});
+
+test("entries that several calls remove at once are all removed, and others stay listed", options, async () => {
+  const found = await withStore("jerboa-many", async ({ openStore, name, write }) => {
+    const store = await openStore(name);
+    const keys = Array.from({ length: 24 }, (_, i) => `https://jerboa.invalid/model${i}/file/0`);
+    await Promise.all(keys.map((key) => write(store, key, 1)));
+    const last = keys.pop();
+    const listed = [];
+    /** Lists before it removes, as the engine does to find a model's entries. */
+    const remove = async (key) => {
+      const all = (await store.keys()).map(({ url }) => url);
+      listed.push(all.includes(last));
+      if (all.includes(key)) await store.delete(key);
+    };
+    await Promise.all(keys.map(remove));
+    return { listed: listed.every(Boolean), left: (await store.keys()).map(({ url }) => url === last) };
+  });
+  assert.deepEqual(found, { listed: true, left: [true] });
+});
+
+test("entries of the wrong kind are replaced and removed", options, async () => {
+  const found = await withStore("jerboa-kinds", async ({ openStore, name, bytes, write, a, b }) => {
+    const store = await openStore(name);
+    const root = await (await navigator.storage.getDirectory()).getDirectoryHandle(name);
+    const inFolder = async () => (await (await root.getDirectoryHandle("model", { create: true })).getDirectoryHandle("a", { create: true })).getFileHandle("x", { create: true });
+    await inFolder();
+    await write(store, a, 1);
+    const replaced = await bytes(store, a);
+    await store.delete(a);
+    await inFolder();
+    await store.delete(a);
+    const removed = (await store.keys()).length;
+    await root.removeEntry("~unfinished", { recursive: true });
+    await root.getFileHandle("~unfinished", { create: true });
+    await root.getDirectoryHandle("model", { create: true }).then((folder) => folder.getFileHandle("b", { create: true }));
+    return { replaced, removed, listed: (await store.keys()).map(({ url }) => url === b) };
+  });
+  assert.deepEqual(found, { replaced: [1], removed: 0, listed: [true] });
+});
+
+test("Chromium counts stored files after a restart, and no longer once they are removed", options, async () => {
+  const profile = await mkdtemp(join(tmpdir(), "jerboa-profile-"));
+  const size = 3e6;
+  /** Runs in a worker of a browser that starts with the profile. */
+  const inBrowser = async (source) => {
+    const context = await chromium.launchPersistentContext(profile, { executablePath: CHROME, headless: true, args: ["--no-sandbox"] });
+    const tab = await context.newPage();
+    await tab.goto(`${server.url}/text.js`);
+    const found = await tab.evaluate(
+      async ([source, url]) => {
+        const code = `(${source})(${JSON.stringify(url)}).then(postMessage, (error) => postMessage(String(error.stack)))`;
+        const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
+        return new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data)));
+      },
+      [source.toString(), `${server.url}/cache.js`],
+    );
+    await context.close();
+    return found;
+  };
+  const usage = async () => (await navigator.storage.estimate()).usage;
+  try {
+    await inBrowser(async (url) => {
+      const { openStore, writeEntry } = await import(url);
+      const store = await openStore("jerboa-counted");
+      for (const large of [false, true]) await writeEntry(store, "jerboa-counted", `https://jerboa.invalid/model/${large}`, new Uint8Array(3e6), large);
+    });
+    const stored = await inBrowser(usage);
+    assert.ok(stored >= 2 * size && stored < 2.1 * size, `${stored} bytes`);
+    await inBrowser(async (url) => {
+      const store = await (await import(url)).openStore("jerboa-counted");
+      for (const { url } of await store.keys()) await store.delete(url);
+    });
+    const removed = await inBrowser(usage);
+    assert.ok(removed < 0.1 * size, `${removed} bytes`);
+  } finally {
+    await rm(profile, { recursive: true, force: true });
+  }
+});
+
+test("a browser whose access handles fail stores entries by a stream", options, async () => {
+  const found = await page.evaluate(async (url) => {
+    const code = `FileSystemFileHandle.prototype.createSyncAccessHandle = () => Promise.reject(new DOMException("none", "NotSupportedError"));
+      (async () => {
+        const { openStore, readEntry, writeEntry } = await import(${JSON.stringify(url)});
+        const store = await openStore("jerboa-handles");
+        await writeEntry(store, "jerboa-handles", "https://jerboa.invalid/model/a", Uint8Array.of(5), false);
+        return [...(await readEntry(store, "jerboa-handles", "https://jerboa.invalid/model/a", false))];
+      })().then(postMessage, (error) => postMessage(String(error.stack)));`;
+    const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
+    return new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data)));
+  }, `${server.url}/cache.js`);
+  assert.deepEqual(found, [5]);
 });
 
 /** Runs on a page or in a worker: what writing an entry reports on a full disk. Serialized, so it cannot use this file's variables. */

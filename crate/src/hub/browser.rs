@@ -202,7 +202,7 @@ impl CacheStore {
     pub async fn open() -> Result<CacheStore> {
         let store = JsFuture::from(open_store(CACHE_NAME)).await;
         let store = store.map_err(|error| Error::Cache {
-            reason: exception_message(&error),
+            reason: store_reason(&error),
         })?;
         if store.is_undefined() {
             let reason = "this page is not a secure context; serve it over HTTPS or from localhost"
@@ -215,13 +215,18 @@ impl CacheStore {
     }
 }
 
+/// The message of a store's exception, for the middle of a sentence.
+fn store_reason(error: &JsValue) -> String {
+    exception_message(error).trim_end_matches('.').to_string()
+}
+
 fn store_error(error: &JsValue) -> StoreError {
     let name = get_property(error, "name")
         .and_then(|name| name.as_string())
         .unwrap_or_default();
     match name.as_str() {
-        "QuotaExceededError" => StoreError::Quota(exception_message(error)),
-        _ => StoreError::Other(exception_message(error)),
+        "QuotaExceededError" => StoreError::Quota(store_reason(error)),
+        _ => StoreError::Other(store_reason(error)),
     }
 }
 
