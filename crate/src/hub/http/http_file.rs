@@ -246,13 +246,30 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
                 Err(ReadFault::Failed(error @ Error::NotFound { .. })) => {
                     return self.denied_file(file, error).await;
                 }
-                Err(ReadFault::Failed(error)) => return Err(error),
+                Err(ReadFault::Failed(error)) => {
+                    let offline =
+                        matches!(error, Error::Network { .. } | Error::Unreachable { .. });
+                    if offline && self.was_absent(file).await {
+                        self.trust_cached_commit(&error);
+                        return Ok(None);
+                    }
+                    return Err(error);
+                }
                 Err(ReadFault::Changed) => {}
             }
         }
         Err(Error::Changed {
             file: self.url(file),
         })
+    }
+
+    /// Whether an earlier load found that the server has no such file.
+    async fn was_absent(&self, file: &str) -> bool {
+        let Some(shelf) = &self.cache else {
+            return false;
+        };
+        let recorded = shelf.manifest(file).await;
+        recorded.is_some_and(|manifest| manifest.content.is_none())
     }
 
     async fn first_bytes(

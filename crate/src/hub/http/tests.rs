@@ -8,6 +8,7 @@ use std::task::Poll;
 use pollster::block_on;
 
 use super::HttpSource;
+use crate::Error;
 use crate::hub::cache::{KeyValueStore, StoreError, cached_models};
 use crate::hub::parts::PartSource;
 use crate::hub::remote::ReadFault;
@@ -18,6 +19,7 @@ use crate::hub::{AbortFlag, Chunk, DirStore, HubOptions, ModelRef, Progress};
 use crate::util::map::SortedMap;
 
 /// Answers each request with the range of its file, in one chunk. Names with `absent` have no file.
+/// An empty file is a server that cannot be reached.
 struct OneFile(Rc<RefCell<Vec<u8>>>);
 
 struct OneChunkBody(Option<Vec<u8>>);
@@ -35,6 +37,9 @@ impl Transport for OneFile {
         &self,
         request: HttpRequest,
     ) -> Result<HttpResponse<OneChunkBody>, TransportError> {
+        if self.0.borrow().is_empty() {
+            return Err(TransportError("offline".to_string()));
+        }
         if request.url.contains("absent") {
             return Ok(HttpResponse {
                 status: 404,
@@ -381,4 +386,47 @@ fn a_file_known_to_be_absent_needs_no_listing() {
         assert_eq!(block_on(store.keys()).len(), 2);
         store.listings.set(expected);
     }
+}
+
+/// Files of a folder have no commit. Offline, optional files that were absent still are.
+#[test]
+fn a_file_known_to_be_absent_is_not_needed_offline() {
+    let store = BlockingStore::default();
+    store.open.set(true);
+    let folder = ModelRef::Folder {
+        url: "http://localhost/model".to_string(),
+    };
+    let content = Rc::new(RefCell::new(vec![1; 400]));
+    let open = || {
+        block_on(HttpSource::open(
+            &folder,
+            &HubOptions::default(),
+            OneFile(content.clone()),
+            Some(store.clone()),
+            AbortFlag::new(),
+            Progress::silent(),
+        ))
+        .expect("a source")
+    };
+    let source = open();
+    assert!(
+        block_on(source.info("absent.jinja"))
+            .expect("an answer")
+            .is_none()
+    );
+    block_on(source.flush());
+    content.borrow_mut().clear();
+    let source = open();
+    assert!(
+        block_on(source.info("absent.jinja"))
+            .expect("an answer")
+            .is_none()
+    );
+    let warnings = source.warnings();
+    assert!(
+        matches!(warnings[..], [Error::Unverified { .. }]),
+        "{warnings:?}"
+    );
+    let error = block_on(source.info("absent.new")).expect_err("it was never asked for");
+    assert_eq!(error.code(), "network");
 }
