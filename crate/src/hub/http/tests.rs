@@ -227,7 +227,7 @@ fn a_store_that_fills_up_after_a_load_says_so_by_the_time_that_it_settles() {
     assert!(source.warnings().is_empty());
     store.open.set(true);
     block_on(source.flush());
-    let codes: Vec<&str> = source.warnings().iter().map(crate::Error::code).collect();
+    let codes: Vec<&str> = source.warnings().iter().map(Error::code).collect();
     assert_eq!(codes, ["quota"]);
     assert!(store.entries.borrow().is_empty());
 }
