@@ -1,4 +1,4 @@
-import { host } from "./host.js";
+import { hasManyCores, host } from "./host.js";
 
 /**
  * Updates a SHA-256 (FIPS 180-4) with `size` more bytes; returns its eight words, or undefined if `bytes` has another
@@ -57,11 +57,10 @@ function sha256(bytes, [words, size, end]) {
   return new Uint32Array(state.buffer);
 }
 
-/** Finds a file of the origin private file system; `path` are the names of its folders and its own. Threads run a copy of this source. */
-async function findFile(path) {
-  let folder = await navigator.storage.getDirectory();
-  for (const each of path.slice(0, -1)) folder = await folder.getDirectoryHandle(each);
-  return folder.getFileHandle(path.at(-1));
+/** Opens a folder within another. Threads run a copy of this source, too. */
+async function openFolder(folder, names, create = false) {
+  for (const name of names) folder = await folder.getDirectoryHandle(name, { create });
+  return folder;
 }
 
 /**
@@ -116,9 +115,10 @@ const UNFINISHED = "~unfinished";
  * unreadable. Writing returns true. Both return the message and name of an error. The first message reports that the thread runs.
  */
 const THREAD = `const sha256 = ${sha256};
-const findFile = ${findFile};
+const openFolder = ${openFolder};
 const readFile = ${readFile};
 const fillFile = ${fillFile};
+const findFile = async (path) => (await openFolder(await navigator.storage.getDirectory(), path.slice(0, -1))).getFileHandle(path.at(-1));
 onmessage = async ({ data: [id, { name, key, path, entry, hash }] }) => {
   try {
     const file = path && (await findFile(path).catch((error) => { if (!key) throw error; }));
@@ -138,7 +138,7 @@ onmessage = async ({ data: [id, { name, key, path, entry, hash }] }) => {
 postMessage([]);`;
 
 /** Number of threads: one reads 0.6 GB/s of a cache or 1.2 of files, and the engine takes up to 3.5. Those of a small device have other work. */
-const THREADS = (globalThis.navigator?.hardwareConcurrency ?? 0) >= 8 ? 4 : 2;
+const THREADS = hasManyCores ? 4 : 2;
 
 /** Milliseconds of idle time after which the threads end. */
 const IDLE_MS = 1000;
@@ -309,10 +309,10 @@ async function whenUnlocked(change) {
 }
 
 /**
- * A folder of the origin private file system with the Cache interface, where `write` replaces `put`. An entry is a file, written under a
- * temporary name and moved when complete. Workers read and write files directly, two to three times as fast as a Cache in
- * Chromium and Firefox. WebKit's Cache would hold a copy in memory, and so would `createWritable`, which is left for pages
- * that may start no worker.
+ * A folder of the origin private file system with the Cache interface, where `write` replaces `put`. An entry is a file,
+ * written under a temporary name and moved when complete. Workers read and write files directly, two to three times as fast
+ * as a Cache in Chromium and Firefox. WebKit's Cache would hold a copy in memory, and so would bytes in a stream, which are
+ * left for pages that may start no worker.
  */
 class Folder {
   /** `older`: a Cache that may have entries of an earlier version. */
@@ -326,9 +326,7 @@ class Folder {
   async locate(key, create) {
     const names = key.slice(PREFIX.length).split("/");
     const last = names.pop();
-    let folder = this.root;
-    for (const name of names) folder = await folder.getDirectoryHandle(name, { create });
-    return [folder, last];
+    return [await openFolder(this.root, names, create), last];
   }
 
   /** The path of an entry's file. */

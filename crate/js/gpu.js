@@ -1,7 +1,7 @@
 // The browser's WebGPU behind integer handles, as src/gpu/browser.rs imports it. Decode steps are recorded once and
 // replayed in one call. Does not depend on models.
 
-import { host } from "./host.js";
+import { hasManyCores, host } from "./host.js";
 
 // Deadlines of WebGPU; docs/limits.md lists them.
 
@@ -30,7 +30,7 @@ const PROBE_BUFFER_BYTES = 32 << 20;
 
 /** Bytes of a mapped buffer for writes, how many there are at most (less memory on small devices), and the bytes from which a write is worth one. */
 const UPLOAD_BYTES = 8 << 20;
-const UPLOADS = (globalThis.navigator?.hardwareConcurrency ?? 0) >= 8 ? 8 : 4;
+const UPLOADS = hasManyCores ? 8 : 4;
 const MIN_UPLOAD_BYTES = 256 << 10;
 /** Milliseconds without large writes after which they are released. */
 const UPLOADS_IDLE_MS = 2_000;

@@ -37,6 +37,9 @@ const browser = {
   },
 };
 
+/** Whether the machine has cores and memory to spare, for the number of threads and of staging buffers. */
+export const hasManyCores = (globalThis.navigator?.hardwareConcurrency ?? 0) >= 8;
+
 /** The host of this thread. Members are looked up when they are used. */
 export let host = browser;
 

@@ -1,13 +1,13 @@
 //! A draft model changes only the number of steps: ids are equal with and without, greedy and
 //! sampled, whatever it proposes.
 
+use super::speculation::assert_states_match;
 use super::{exact, greedy, halves, start, with_kv};
 use jerboa::exec::{DecodeLoop, DecodeParams, DraftSession, Model, RunOptions, Session};
 use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::kernels::attention::Kv;
 use jerboa::sample::{Sampler, SamplingParams};
 use jerboa_tests::golden::{Golden, golden};
-use jerboa_tests::relative_l2;
 use pollster::block_on;
 use std::rc::Rc;
 
@@ -255,15 +255,8 @@ fn recurrent_states_take_the_accepted_tokens() {
             assert_eq!(found.tokens, expected, "{name} {budget}");
             assert!(found.accepted > 1, "{name}: {found:?}");
             rejected += found.drafted - found.accepted;
-            let longer = [&ids[..], &found.tokens, &ids[..5]].concat();
-            let kept = block_on(model.prefill_reusing_prefix(&longer, &|| Ok(()))).expect("a turn");
-            assert!(kept + 6 >= longer.len(), "{name}: {kept} tokens kept");
-            let after = block_on(model.logits()).expect("logits");
-            model.clear();
-            block_on(model.prefill(&longer, 0)).expect("a prompt");
-            let whole = block_on(model.logits()).expect("logits");
-            let error = relative_l2(&after, &whole);
-            assert!(error < 1e-5, "{name} {budget}: {error:e}");
+            let case = format!("{name} {budget}");
+            assert_states_match(&mut model, &ids, &found.tokens, &case);
         }
         assert!(rejected > 0, "{name}");
     }

@@ -6,7 +6,7 @@ use jerboa::exec::{DecodeLoop, DecodeParams, PromptLookup, RunOptions, Session};
 use jerboa::gpu::{Backend, DeviceOptions};
 use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{Golden, golden, load};
-use jerboa_tests::open;
+use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
 
 /// A window, norms of heads, biases, RoPE scaling by length, layers without RoPE, quantized
@@ -170,6 +170,20 @@ fn speculation_gives_the_same_tokens_for_each_cache_and_feature() {
     assert!(accepted > 100, "{accepted} drafts accepted");
 }
 
+/// Asserts that the states after an answer go on as those of a prompt of the same tokens, up to
+/// rounding, and that all but the last token were in them.
+pub(super) fn assert_states_match(model: &mut Session, ids: &[u32], answer: &[u32], case: &str) {
+    let longer = [ids, answer, &ids[..5]].concat();
+    let kept = block_on(model.prefill_reusing_prefix(&longer, &|| Ok(()))).expect("a turn");
+    assert!(kept + 6 >= longer.len(), "{case}: {kept} tokens kept");
+    let after = block_on(model.logits()).expect("logits");
+    model.clear();
+    block_on(model.prefill(&longer, 0)).expect("a prompt");
+    let whole = block_on(model.logits()).expect("logits");
+    let error = relative_l2(&after, &whole);
+    assert!(error < 1e-5, "{case}: {error:e}");
+}
+
 /// After drafts of which some were rejected, recurrent states contain the accepted tokens only: at the
 /// end of the budget, and at a stop token with more steps in flight.
 #[test]
@@ -196,16 +210,8 @@ fn recurrent_states_go_on_after_rejected_drafts() {
                 let rejected = found.drafted - found.accepted;
                 assert!(found.accepted > 5 && rejected > 0, "{name}: {found:?}");
             }
-            let longer = [&ids[..], &found.tokens, &ids[..5]].concat();
-            let kept = block_on(model.prefill_reusing_prefix(&longer, &|| Ok(())));
-            let kept = kept.expect("a prompt");
-            assert!(kept + 6 >= longer.len(), "{name}: {kept} tokens kept");
-            let after = block_on(model.logits()).expect("logits");
-            model.clear();
-            block_on(model.prefill(&longer, 0)).expect("a prompt");
-            let whole = block_on(model.logits()).expect("logits");
-            let error = jerboa_tests::relative_l2(&after, &whole);
-            assert!(error < 1e-5, "{name}, stops {stops:?}, {always}: {error:e}");
+            let case = format!("{name}, stops {stops:?}, {always}");
+            assert_states_match(&mut model, &ids, &found.tokens, &case);
         }
     }
 }
@@ -294,7 +300,7 @@ fn a_context_is_filled_to_its_end() {
             let plain = last(&mut model);
             let found = decode(&mut model, &prompt, &[], 100, true);
             assert_eq!(found.tokens, expected, "{name}, {room}");
-            let error = jerboa_tests::relative_l2(&last(&mut model), &plain);
+            let error = relative_l2(&last(&mut model), &plain);
             assert!(error < 1e-3, "{name}, {room}: {error:e}");
         }
     }

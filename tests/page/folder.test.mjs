@@ -35,6 +35,20 @@ async function work(url, name, hasFiles) {
   return { first, names: names.map((name) => name.slice(-12)), left, end: (await store.keys()).length, kind: store.constructor.name };
 }
 
+/** Calls a function, serialized, on a page. */
+const onPage = (work, args) => page.evaluate(([source, args]) => new Function(`return ${source}`)()(...args), [work.toString(), args]);
+
+/** The same in a worker of a page, after other code. */
+const inWorker = (tab, work, args, before = "") =>
+  tab.evaluate(
+    ([source, args, before]) => {
+      const code = `${before}\n(${source})(...${JSON.stringify(args)}).then(postMessage, (error) => postMessage(String(error.stack)))`;
+      const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
+      return new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data))).finally(() => worker.terminate());
+    },
+    [work.toString(), args, before],
+  );
+
 before(async () => {
   server = await serve({ "/": `${ROOT}/crate/js` });
   browser = await launch();
@@ -48,20 +62,10 @@ after(async () => {
 });
 
 test("entries come and go in a worker and on a page as in a cache", options, async () => {
-  const url = `${server.url}/cache.js`;
-  const run = (thread, hasFiles) =>
-    page.evaluate(
-      async ([source, url, thread, hasFiles]) => {
-        const name = `jerboa-${thread}-${hasFiles}`;
-        if (thread === "page") return new Function(`return ${source}`)()(url, name, hasFiles);
-        const code = `(${source})(${JSON.stringify(url)}, ${JSON.stringify(name)}, ${hasFiles}).then(postMessage, (error) => postMessage(String(error.stack)))`;
-        const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-        const found = await new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data)));
-        worker.terminate();
-        return found;
-      },
-      [work.toString(), url, thread, hasFiles],
-    );
+  const run = (thread, hasFiles) => {
+    const args = [`${server.url}/cache.js`, `jerboa-${thread}-${hasFiles}`, hasFiles];
+    return thread === "page" ? onPage(work, args) : inWorker(page, work, args);
+  };
   for (const [thread, hasFiles] of [["page", true], ["worker", true], ["worker", false]]) {
     assert.deepEqual(
       await run(thread, hasFiles),
@@ -222,14 +226,7 @@ test("Chromium counts stored files after a restart, and no longer once they are 
     const context = await chromium.launchPersistentContext(profile, { executablePath: CHROME, headless: true, args: ["--no-sandbox"] });
     const tab = await context.newPage();
     await tab.goto(`${server.url}/text.js`);
-    const found = await tab.evaluate(
-      async ([source, url]) => {
-        const code = `(${source})(${JSON.stringify(url)}).then(postMessage, (error) => postMessage(String(error.stack)))`;
-        const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-        return new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data)));
-      },
-      [source.toString(), `${server.url}/cache.js`],
-    );
+    const found = await inWorker(tab, source, [`${server.url}/cache.js`]);
     await context.close();
     return found;
   };
@@ -254,17 +251,14 @@ test("Chromium counts stored files after a restart, and no longer once they are 
 });
 
 test("a browser whose access handles fail stores entries by a stream", options, async () => {
-  const found = await page.evaluate(async (url) => {
-    const code = `FileSystemFileHandle.prototype.createSyncAccessHandle = () => Promise.reject(new DOMException("none", "NotSupportedError"));
-      (async () => {
-        const { openStore, readEntry, writeEntry } = await import(${JSON.stringify(url)});
-        const store = await openStore("jerboa-handles");
-        await writeEntry(store, "jerboa-handles", "https://jerboa.invalid/model/a", Uint8Array.of(5), false);
-        return [...(await readEntry(store, "jerboa-handles", "https://jerboa.invalid/model/a", false))];
-      })().then(postMessage, (error) => postMessage(String(error.stack)));`;
-    const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-    return new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data)));
-  }, `${server.url}/cache.js`);
+  const store = async (url) => {
+    FileSystemFileHandle.prototype.createSyncAccessHandle = () => Promise.reject(new DOMException("none", "NotSupportedError"));
+    const { openStore, readEntry, writeEntry } = await import(url);
+    const store = await openStore("jerboa-handles");
+    await writeEntry(store, "jerboa-handles", "https://jerboa.invalid/model/a", Uint8Array.of(5), false);
+    return [...(await readEntry(store, "jerboa-handles", "https://jerboa.invalid/model/a", false))];
+  };
+  const found = await inWorker(page, store, [`${server.url}/cache.js`]);
   assert.deepEqual(found, [5]);
 });
 
@@ -281,25 +275,18 @@ async function fill(url, name, large) {
 }
 
 test("what cannot be written leaves no file", options, async () => {
-  const found = await page.evaluate(
-    async ([source, url]) => {
-      const inWorker = (before, large) => {
-        const code = `${before}(${source})(${JSON.stringify(url)}, "jerboa-full", ${large}).then(postMessage, (error) => postMessage(String(error.stack)))`;
-        const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })));
-        return new Promise((resolve) => (worker.onmessage = ({ data }) => resolve(data))).finally(() => worker.terminate());
-      };
-      // Threads whose disk is full.
-      const threads = `const Thread = Worker;
-        self.Worker = function (address, options) {
-          const code = "FileSystemSyncAccessHandle.prototype.write = () => 1; importScripts(" + JSON.stringify(address) + ");";
-          return new Thread(URL.createObjectURL(new Blob([code], { type: "text/javascript" })), options);
-        };`;
-      const found = { own: await inWorker("", false), thread: await inWorker(threads, true) };
-      window.Worker = undefined;
-      return { ...found, page: await new Function(`return ${source}`)()(`${url}?full`, "jerboa-full", false) };
-    },
-    [fill.toString(), `${server.url}/cache.js`],
-  );
+  // Threads whose disk is full.
+  const threads = `const Thread = Worker;
+    self.Worker = function (address, options) {
+      const code = "FileSystemSyncAccessHandle.prototype.write = () => 1; importScripts(" + JSON.stringify(address) + ");";
+      return new Thread(URL.createObjectURL(new Blob([code], { type: "text/javascript" })), options);
+    };`;
+  const url = `${server.url}/cache.js`;
+  const found = { own: await inWorker(page, fill, [url, "jerboa-full", false]), thread: await inWorker(page, fill, [url, "jerboa-full", true], threads) };
+  await page.evaluate(() => {
+    window.Worker = undefined;
+  });
+  found.page = await onPage(fill, [`${url}?full`, "jerboa-full", false]);
   const refused = { written: "QuotaExceededError", left: 0 };
   assert.deepEqual(found, { own: refused, thread: refused, page: refused });
   assert.deepEqual((await privateFiles()).filter((path) => path.startsWith("jerboa-full")), ["jerboa-full/~unfinished"]);

@@ -1,5 +1,5 @@
-//! Browser transport and cache, in a page or a worker: fetch, private files or the Cache API, and selected files.
-//! Bytes stay in JavaScript memory.
+//! Browser transport and cache, in a page or a worker: fetch, private files or the Cache API, and
+//! selected files. Bytes stay in JavaScript memory.
 
 use std::cell::RefCell;
 use std::ops::Range;

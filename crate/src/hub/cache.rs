@@ -83,6 +83,11 @@ impl FileManifest {
         }
     }
 
+    /// Whether the server did not have the file.
+    pub fn is_absent(&self) -> bool {
+        self.content.is_none()
+    }
+
     fn parse(bytes: &[u8]) -> Option<FileManifest> {
         serde_json::from_slice::<FileManifest>(bytes)
             .ok()

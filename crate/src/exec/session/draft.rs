@@ -50,8 +50,8 @@ pub struct DraftSession {
     reached: usize,
 }
 
-/// Returns why a model cannot take drafts, or with `proposes` cannot propose them, if it cannot.
-fn refusal(model: &Model, proposes: bool) -> Option<String> {
+/// Checks that a model can take drafts, or with `proposes` that it can propose them for the target.
+fn check_role(target: &Model, model: &Model, proposes: bool) -> Result<()> {
     // A target's recurrent states take the accepted tokens only; a draft model runs them all.
     let cause = if proposes && model.is_recurrent() {
         "has recurrent states, which cannot drop rejected tokens"
@@ -60,25 +60,21 @@ fn refusal(model: &Model, proposes: bool) -> Option<String> {
     } else if model.mrope_sections.is_some() && !model.reuses_prefix() {
         "has M-RoPE that depends on the sequence length"
     } else {
-        return None;
+        return Ok(());
     };
     let subject = if proposes {
         "The draft model"
     } else {
         "The model"
     };
-    Some(format!("{subject} {} {cause}.", model.graph().name))
-}
-
-fn refused(target: &Model, cause: Option<String>) -> Result<()> {
-    match cause {
-        None => Ok(()),
-        Some(cause) => Err(Error::UnsupportedOption {
-            architecture: target.graph().name.clone(),
-            option: "draft".into(),
-            hint: format!("{cause} Load it without 'draft', or with another draft model."),
-        }),
-    }
+    let name = &model.graph().name;
+    Err(Error::UnsupportedOption {
+        architecture: target.graph().name.clone(),
+        option: "draft".into(),
+        hint: format!(
+            "{subject} {name} {cause}. Load it without 'draft', or with another draft model."
+        ),
+    })
 }
 
 /// The first step of a draft model. An MTP head runs all tokens that the target may have accepted.
@@ -95,7 +91,7 @@ impl DraftSession {
     /// # Errors
     /// `UnsupportedOption` with the cause.
     pub fn check_target(target: &Model) -> Result<()> {
-        refused(target, refusal(target, false))
+        check_role(target, target, false)
     }
 
     /// Checks that a model can propose tokens for another.
@@ -103,8 +99,8 @@ impl DraftSession {
     /// # Errors
     /// `UnsupportedOption` with the cause.
     pub fn check(target: &Model, draft: &Model) -> Result<()> {
-        let cause = refusal(target, false).or_else(|| refusal(draft, true));
-        refused(target, cause)
+        Self::check_target(target)?;
+        check_role(target, draft, true)
     }
 
     /// Starts a sequence of a draft model for a session; both models must be on one device.

@@ -166,7 +166,7 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             let recorded = shelf.manifest(file).await;
             let absent = FileManifest::new(self.commit(), None);
             let is_news = recorded.as_ref() != Some(&absent);
-            let was_absent = recorded.as_ref().is_some_and(|m| m.content.is_none());
+            let was_absent = recorded.as_ref().is_some_and(FileManifest::is_absent);
             let content = recorded.and_then(|m| m.content);
             if let Some(content) = content.filter(|c| c.part_size == self.part_size)
                 && !self.is_gone(file, &error, shelf).await?
@@ -268,8 +268,11 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         let Some(shelf) = &self.cache else {
             return false;
         };
-        let recorded = shelf.manifest(file).await;
-        recorded.is_some_and(|manifest| manifest.content.is_none())
+        shelf
+            .manifest(file)
+            .await
+            .as_ref()
+            .is_some_and(FileManifest::is_absent)
     }
 
     async fn first_bytes(
