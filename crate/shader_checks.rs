@@ -105,7 +105,7 @@ impl ValidatedShaders {
         // naga does not parse the browsers' subgroup matrix extensions. Both extension names lower to
         // the same source.
         let browsers = has("CHROMIUM") || has("STANDARD");
-        let source = preprocess::with_prologue(browsers, &has, consts, &body);
+        let source = preprocess::complete(browsers, &has, consts, &body);
         let source = if browsers {
             units::lower_matrix_dialect(&source).map_err(|e| format!("{label}: {e}"))?
         } else {

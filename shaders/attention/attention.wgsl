@@ -121,8 +121,7 @@ fn main(
         var best = top;
 #for i in 0..16
         let dots$i = scores[key0 + $iu][(own / 4u) ^ ((key0 + $iu) / 4u % 8u)][own % 4u];
-        var p$i = scored(dots$i, row0 + own, first + key0 + $iu, head);
-        if (first + key0 + $iu < seen.x || first + key0 + $iu >= seen.y) { p$i = NONE; }
+        let p$i = masked(dots$i, row0 + own, first + key0 + $iu, seen, head);
         best = max(best, p$i);
 #endfor
         known[lid / 32u][own] = best;
@@ -134,11 +133,9 @@ fn main(
         top = best;
         sum *= keep;
 #for i in 0..16
-        let hidden$i = !(p$i > 0.5 * NONE);
-        p$i = exp(max(p$i - best, -80.0));
-        if (hidden$i) { p$i = 0.0; }
-        sum += p$i;
-        scores[key0 + $iu][(own / 4u) ^ ((key0 + $iu) / 4u % 8u)][own % 4u] = p$i;
+        let weight$i = weight(p$i, best);
+        sum += weight$i;
+        scores[key0 + $iu][(own / 4u) ^ ((key0 + $iu) / 4u % 8u)][own % 4u] = weight$i;
 #endfor
         if (key0 == 0u) { kept[own / 4u][own % 4u] = keep; }
         workgroupBarrier();

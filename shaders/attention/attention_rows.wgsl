@@ -42,14 +42,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endfor
 #endfor
 #for r in 0..ROWS
-        var p$r = scored(dots$r.x + dots$r.y + dots$r.z + dots$r.w, row$r, key, head);
-        if (key < seen$r.x || key >= seen$r.y) { p$r = NONE; }
-        let best$r = max(top$r, p$r);
+        let score$r = masked(dots$r.x + dots$r.y + dots$r.z + dots$r.w, row$r, key, seen$r, head);
+        let best$r = max(top$r, score$r);
         let keep$r = exp(max(top$r - best$r, -80.0));
         top$r = best$r;
-        let hidden$r = !(p$r > 0.5 * NONE);
-        p$r = exp(max(p$r - best$r, -80.0));
-        if (hidden$r) { p$r = 0.0; }
+        let p$r = weight(score$r, best$r);
         sum$r = sum$r * keep$r + p$r;
 #endfor
         let v_at = value_at(key, kv_head, d4);

@@ -91,6 +91,19 @@ fn scored(dots: f32, row: u32, key: u32, head: u32) -> f32 {
     return score;
 }
 
+// Score of a row and a key, NONE outside the keys that the row sees.
+fn masked(dots: f32, row: u32, key: u32, seen: vec2<u32>, head: u32) -> f32 {
+    let score = scored(dots, row, key, head);
+    if (key < seen.x || key >= seen.y) { return NONE; }
+    return score;
+}
+
+// Weight of a key by its score, relative to the best one.
+fn weight(score: f32, best: f32) -> f32 {
+    if (!(score > 0.5 * NONE)) { return 0.0; }
+    return exp(max(score - best, -80.0));
+}
+
 #ifdef BIAS
 fn bucket(query: u32, key: u32) -> u32 {
     var side = 0u;

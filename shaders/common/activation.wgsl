@@ -16,16 +16,40 @@ fn erf(x: f32) -> f32 {
     return sign(x) * (1.0 - poly * exp(-min(a * a, 80.0)));
 }
 
+fn silu(x: f32) -> f32 {
+    return x * sigmoid(x);
+}
+
+fn gelu_tanh(x: f32) -> f32 {
+    return 0.5 * x * (1.0 + safe_tanh(0.7978845608 * (x + 0.044715 * x * x * x)));
+}
+
+fn gelu_erf(x: f32) -> f32 {
+    return 0.5 * x * (1.0 + erf(x * 0.70710678118));
+}
+
+fn relu(x: f32) -> f32 {
+    return max(x, 0.0);
+}
+
+fn relu_squared(x: f32) -> f32 {
+    return relu(x) * relu(x);
+}
+
+fn gelu_sigmoid(x: f32) -> f32 {
+    return x * sigmoid(1.702 * x);
+}
+
 fn activate(kind: u32, x: f32) -> f32 {
     switch kind {
-        case 1u: { return x * sigmoid(x); }
-        case 2u: { return 0.5 * x * (1.0 + safe_tanh(0.7978845608 * (x + 0.044715 * x * x * x))); }
-        case 3u: { return 0.5 * x * (1.0 + erf(x * 0.70710678118)); }
-        case 4u: { return max(x, 0.0); }
+        case 1u: { return silu(x); }
+        case 2u: { return gelu_tanh(x); }
+        case 3u: { return gelu_erf(x); }
+        case 4u: { return relu(x); }
         case 5u: { return sigmoid(x); }
         case 6u: { return safe_tanh(x); }
-        case 7u: { let r = max(x, 0.0); return r * r; }
-        case 8u: { return x * sigmoid(1.702 * x); }
+        case 7u: { return relu_squared(x); }
+        case 8u: { return gelu_sigmoid(x); }
         default: { return x; }
     }
 }

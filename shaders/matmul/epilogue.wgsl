@@ -66,6 +66,13 @@ fn finish(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32) {
     finish_with(row, n, sum, up_sum, factor, ending_of(row, n));
 }
 
+// Four outputs of a row from column n on.
+fn finish4(row: u32, n: u32, sums: vec4<f32>, up_sums: vec4<f32>) {
+#for c in 0..4
+    if (n + $cu < params.n) { finish(row, n + $cu, sums[$c], up_sums[$c], params.scale); }
+#endfor
+}
+
 fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: Ending) {
 #endif
     var y = sum * factor;
@@ -74,7 +81,30 @@ fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: End
     y = min(y, params.limit);
     y *= sigmoid(params.alpha * y);
 #else
-    y = activate(ACT, y);
+#if ACT == 1
+    y = silu(y);
+#endif
+#if ACT == 2
+    y = gelu_tanh(y);
+#endif
+#if ACT == 3
+    y = gelu_erf(y);
+#endif
+#if ACT == 4
+    y = relu(y);
+#endif
+#if ACT == 5
+    y = sigmoid(y);
+#endif
+#if ACT == 6
+    y = safe_tanh(y);
+#endif
+#if ACT == 7
+    y = relu_squared(y);
+#endif
+#if ACT == 8
+    y = gelu_sigmoid(y);
+#endif
 #endif
 #ifdef GATED
     var up = up_sum * factor + ending.up_bias;

@@ -151,16 +151,12 @@ fn main(
 #else
         let row$i = place$i;
 #endif
-#for c in 0..4
 #ifdef GATED
-        let n$i_$c = wid.x * (BN / 2u) + c0 / 16u * 32u + c0 % 16u * 4u + $cu;
-        if (n$i_$c < params.n) { finish(row$i, n$i_$c, acc$i_0[$c], acc$i_1[$c], params.scale); }
+        finish4(row$i, wid.x * (BN / 2u) + c0 / 16u * 32u + c0 % 16u * 4u, acc$i_0, acc$i_1);
 #else
-        let n$i_$c = wid.x * BN + c0 * 4u + $cu;
-        if (n$i_$c < params.n) { finish(row$i, n$i_$c, acc$i_0[$c], 0.0, params.scale); }
-        if (n$i_$c + 32u < params.n) { finish(row$i, n$i_$c + 32u, acc$i_1[$c], 0.0, params.scale); }
+        finish4(row$i, wid.x * BN + c0 * 4u, acc$i_0, vec4<f32>(0.0));
+        finish4(row$i, wid.x * BN + c0 * 4u + 32u, acc$i_1, vec4<f32>(0.0));
 #endif
-#endfor
     }
 #endfor
 }

@@ -28,6 +28,16 @@ fn floats(sums: vec4<i32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(sums) - 12582912.0;
 }
 
+// Adds the products of four bytes of x and of four columns of W.
+fn add_products(sums: vec4<i32>, w: vec4<u32>, x: u32) -> vec4<i32> {
+    return sums + vec4<i32>(
+        dot4I8Packed(w.x, x),
+        dot4I8Packed(w.y, x),
+        dot4I8Packed(w.z, x),
+        dot4I8Packed(w.w, x),
+    );
+}
+
 // Weight row of column c of this tile. With GATED, 32 columns are of the gate, then the matching 32 of up.
 fn weight_row(tile: u32, c: u32) -> u32 {
 #ifdef GATED
@@ -139,12 +149,7 @@ fn main(
 #for j in 0..2
                 let wv$j = wt[$b * (X_GROUP / 4) + $w][c0 + $ju * 8u];
 #for i in 0..4
-                dots$i_$j += vec4<i32>(
-                    dot4I8Packed(wv$j.x, xv[$i]),
-                    dot4I8Packed(wv$j.y, xv[$i]),
-                    dot4I8Packed(wv$j.z, xv[$i]),
-                    dot4I8Packed(wv$j.w, xv[$i]),
-                );
+                dots$i_$j = add_products(dots$i_$j, wv$j, xv[$i]);
 #endfor
 #endfor
             }
@@ -173,16 +178,12 @@ fn main(
 #for i in 0..4
     let row$i = row + $iu;
     if (row$i < state.rows) {
-#for c in 0..4
 #ifdef GATED
-        let n$i_$c = wid.x * 32u + c0 * 4u + $cu;
-        if (n$i_$c < params.n) { finish(row$i, n$i_$c, acc$i_0[$c], acc$i_1[$c], params.scale); }
+        finish4(row$i, wid.x * 32u + c0 * 4u, acc$i_0, acc$i_1);
 #else
-        let n$i_$c = wid.x * BN + c0 * 4u + $cu;
-        if (n$i_$c < params.n) { finish(row$i, n$i_$c, acc$i_0[$c], 0.0, params.scale); }
-        if (n$i_$c + 32u < params.n) { finish(row$i, n$i_$c + 32u, acc$i_1[$c], 0.0, params.scale); }
+        finish4(row$i, wid.x * BN + c0 * 4u, acc$i_0, vec4<f32>(0.0));
+        finish4(row$i, wid.x * BN + c0 * 4u + 32u, acc$i_1, vec4<f32>(0.0));
 #endif
-#endfor
     }
 #endfor
 }

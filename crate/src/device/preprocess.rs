@@ -296,13 +296,15 @@ const DIRECTIVES_BY_FLAG: [(&str, bool, &str); 5] = [
     ),
 ];
 
-/// Prepends the directives that the target needs and the constants that the body uses.
-pub fn with_prologue(
+/// A source ready to compile: the directives that the target needs, the constants that the body
+/// uses, and the body without functions that `main` does not reach.
+pub fn complete(
     browser: bool,
     has: &dyn Fn(&str) -> bool,
     consts: &Constants<'_>,
     body: &str,
 ) -> String {
+    let body = without_unused_functions(body);
     let wanted = DIRECTIVES_BY_FLAG
         .iter()
         .filter(|(flag, browsers, _)| has(flag) && (browser || !browsers));
@@ -310,7 +312,58 @@ pub fn with_prologue(
     for (name, value) in consts.iter().filter(|(name, _)| body.contains(name)) {
         out.push_str(&format!("const {name}: u32 = {value}u;\n"));
     }
-    out + body
+    out + &body
+}
+
+/// Drops functions that `main` does not reach: browsers validate them too.
+fn without_unused_functions(text: &str) -> String {
+    let items = module_items(text);
+    let mut used: Vec<bool> = items
+        .iter()
+        .map(|(name, _)| name.is_none_or(|name| name == "main"))
+        .collect();
+    let mut unread: Vec<usize> = (0..items.len()).filter(|&i| used[i]).collect();
+    while let Some(item) = unread.pop() {
+        for word in items[item].1.split(|c| !is_word(c)) {
+            let found = items.iter().position(|(name, _)| *name == Some(word));
+            if let Some(found) = found.filter(|&found| !used[found]) {
+                used[found] = true;
+                unread.push(found);
+            }
+        }
+    }
+    let kept = items.iter().zip(used).filter(|(_, used)| *used);
+    kept.map(|((_, item), _)| *item).collect()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Splits a source into its functions, with their names, and the lines between them.
+fn module_items(text: &str) -> Vec<(Option<&str>, &str)> {
+    let mut items = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let name = rest
+            .strip_prefix("fn ")
+            .and_then(|line| line.split('(').next());
+        let mut depth = 0;
+        let mut has_body = false;
+        let end = rest.bytes().position(|byte| {
+            match byte {
+                b'{' => depth += 1,
+                b'}' => depth -= 1,
+                _ => {}
+            }
+            has_body |= depth > 0;
+            byte == b'\n' && depth == 0 && (name.is_none() || has_body)
+        });
+        let (item, after) = rest.split_at(end.map_or(rest.len(), |end| end + 1));
+        items.push((name, item));
+        rest = after;
+    }
+    items
 }
 
 #[cfg(test)]
@@ -352,6 +405,13 @@ mod tests {
             let found = expanded(&format!("#if {condition}\nyes\n#endif")).unwrap();
             assert_eq!(found == "yes;", holds, "{condition}");
         }
+    }
+
+    #[test]
+    fn functions_that_nothing_calls_are_dropped() {
+        let source = "const A = 1;\nfn spare() { other(); }\nfn other() {\nif true {\n}\n}\nfn used(\nx: u32,\n) {\n}\nfn near() -> u32 {\nreturn 1u;\n}\n@compute\nfn main() {\nused(near());\n}";
+        let kept = "const A = 1;\nfn used(\nx: u32,\n) {\n}\nfn near() -> u32 {\nreturn 1u;\n}\n@compute\nfn main() {\nused(near());\n}";
+        assert_eq!(without_unused_functions(source), kept);
     }
 
     #[test]

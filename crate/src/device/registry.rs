@@ -93,7 +93,7 @@ impl<K: fmt::Display> Variant<K> {
             .map_err(|e| Error::Internal(format!("{self}: {e}")))?;
         Ok(Shader {
             label: self.to_string(),
-            text: preprocess::with_prologue(browser, &has, &consts, &body),
+            text: preprocess::complete(browser, &has, &consts, &body),
             bindings: preprocess::bindings(&body),
             params: preprocess::params(&body),
         })
