@@ -371,7 +371,11 @@ class Folder {
 
   /** Removes an entry, if it exists. */
   async delete(key) {
-    await Promise.allSettled([this.remove(key), this.older?.delete(key)]);
+    const removed = this.remove(key).catch((error) => {
+      // A file in place of a folder leaves no room for the entry either.
+      if (!["NotFoundError", "TypeMismatchError"].includes(error.name)) throw error;
+    });
+    await Promise.all([removed, this.older?.delete(key)]);
   }
 
   async remove(key) {

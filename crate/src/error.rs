@@ -125,6 +125,16 @@ pub enum Error {
         /// Message of the browser or the operating system.
         reason: String,
     },
+    /// Stored models cannot be listed or removed.
+    #[error(
+        "the cache cannot be {action}: {reason}. Close other tabs of this site and try again; if that does not help, clear the site's data in the browser's settings."
+    )]
+    CacheAccess {
+        /// What was tried: "listed" or "changed".
+        action: &'static str,
+        /// Message of the browser or the operating system.
+        reason: String,
+    },
     /// The caller aborted.
     #[error("{what} was aborted")]
     Aborted {
@@ -389,6 +399,7 @@ codes! {
     Unverified => "unverified",
     Unchecked => "unchecked",
     Cache => "cache",
+    CacheAccess => "cache",
     Aborted => "aborted",
     MissingFile => "missing_file",
     Malformed => "malformed",

@@ -855,7 +855,7 @@ fn cached_models_are_listed_and_deleted() {
     let source = block_on(open(&options(&server))).expect("a source");
     let (_, found) = block_on(load(&source)).expect("a model");
     let store = DirStore::new(server.root.join("cache"));
-    let models = block_on(cached_models(&store));
+    let models = block_on(cached_models(&store)).expect("a list");
     let bytes = (file_of(&found).len() + CONFIG.len()) as u64;
     assert_eq!(models.len(), 1);
     assert_eq!(
@@ -863,8 +863,9 @@ fn cached_models_are_listed_and_deleted() {
         (source.name(), 2)
     );
     assert!(models[0].complete && models[0].bytes == bytes, "{models:?}");
-    block_on(delete_cached(&store, source.name()));
-    assert!(block_on(cached_models(&store)).is_empty());
+    block_on(delete_cached(&store, source.name())).expect("a deletion");
+    let models = block_on(cached_models(&store)).expect("a list");
+    assert!(models.is_empty());
 }
 
 #[test]

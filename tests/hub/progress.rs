@@ -66,8 +66,9 @@ fn an_abort_leaves_no_incomplete_file_in_the_cache() {
         assert_eq!(result.expect_err("an abort").code(), "aborted");
         assert!(pieces.get() <= after + 1);
         let store = DirStore::new(server.root.join("cache"));
+        let models = block_on(cached_models(&store)).expect("a list");
         assert!(
-            block_on(cached_models(&store)).iter().all(|m| !m.complete),
+            models.iter().all(|m| !m.complete),
             "half a model looks whole"
         );
     }

@@ -41,6 +41,7 @@ fn load_from(model: &ModelRef, options: &HubOptions) -> Result<Loaded> {
 fn cached_bytes(server: &Server) -> u64 {
     let store = DirStore::new(server.root.join("cache"));
     block_on(cached_models(&store))
+        .expect("a list")
         .iter()
         .map(|m| m.bytes)
         .sum()
@@ -306,7 +307,7 @@ fn a_wait_for_a_retry_is_named() {
 fn a_model_is_complete_only_with_its_weights() {
     let complete = |server: &Server| {
         let store = DirStore::new(server.root.join("cache"));
-        let models = block_on(cached_models(&store));
+        let models = block_on(cached_models(&store)).expect("a list");
         assert_eq!(models.len(), 1);
         models[0].complete
     };

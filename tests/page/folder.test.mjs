@@ -250,6 +250,21 @@ test("Chromium counts stored files after a restart, and no longer once they are 
   }
 });
 
+test("an entry that cannot be removed is an error, one that does not exist is none", options, async () => {
+  const found = await withStore("jerboa-locked", async ({ openStore, name, write, a, b }) => {
+    const store = await openStore(name);
+    await write(store, a, 1);
+    const remove = (key) => store.delete(key).then(() => "done", (error) => error.message);
+    const absent = [await remove(b), await remove(`${a}/below`), await remove("https://jerboa.invalid/none/a")];
+    const { removeEntry } = FileSystemDirectoryHandle.prototype;
+    FileSystemDirectoryHandle.prototype.removeEntry = () => Promise.reject(new DOMException("the file is in use", "NoModificationAllowedError"));
+    const locked = await remove(a);
+    FileSystemDirectoryHandle.prototype.removeEntry = removeEntry;
+    return { absent, locked, removed: await remove(a), left: (await store.keys()).length };
+  });
+  assert.deepEqual(found, { absent: ["done", "done", "done"], locked: "the file is in use", removed: "done", left: 0 });
+});
+
 test("a browser whose access handles fail stores entries by a stream", options, async () => {
   const store = async (url) => {
     FileSystemFileHandle.prototype.createSyncAccessHandle = () => Promise.reject(new DOMException("none", "NotSupportedError"));

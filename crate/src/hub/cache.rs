@@ -17,10 +17,11 @@ use super::read_ahead::ReadsAhead;
 use super::remote::FileValidator;
 use super::tensors::{INDEX_FILE_NAME, SINGLE_FILE_NAME};
 use crate::format::gguf::{parse_split_name, split_file_name};
+use crate::error::{Error, Result};
 use crate::format::shard_index::ShardIndex;
 use crate::util::sha256::{INITIAL_STATE, to_hex};
 
-/// Why an entry could not be written.
+/// Why entries could not be listed, written or removed.
 #[derive(Debug, Clone)]
 pub enum StoreError {
     /// Storage quota exceeded.
@@ -38,9 +39,9 @@ pub trait KeyValueStore {
     /// Writes an entry. On error, or when the future is dropped, the previous entry is unchanged.
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError>;
     /// Removes an entry if it exists.
-    async fn delete(&self, key: &str);
+    async fn delete(&self, key: &str) -> Result<(), StoreError>;
     /// Lists all keys.
-    async fn keys(&self) -> Vec<String>;
+    async fn keys(&self) -> Result<Vec<String>, StoreError>;
     /// Updates a SHA-256 state with an entry's bytes. `None` unless the entry exists with `size`
     /// bytes. `size` must be a multiple of 64, except for the last entry of a file of `end` bytes.
     async fn hash(
@@ -152,10 +153,11 @@ impl<S: KeyValueStore> SourceCache<S> {
     }
 
     /// Lists the source's keys that start with `prefix`, without it. The store is listed once: a
-    /// browser takes milliseconds for each entry of all models.
+    /// browser takes milliseconds for each entry of all models. If that fails, only the entries
+    /// written since are known.
     async fn keys_after(&self, prefix: &str) -> Vec<String> {
-        if !self.listing.borrow().complete {
-            let keys = self.store.keys().await;
+        let is_listed = self.listing.borrow().complete;
+        if !is_listed && let Ok(keys) = self.store.keys().await {
             let source = format!("{}/", self.source);
             let ours = keys.into_iter().filter(|key| key.starts_with(&source));
             let mut listing = self.listing.borrow_mut();
@@ -175,7 +177,8 @@ impl<S: KeyValueStore> SourceCache<S> {
 
     async fn delete(&self, key: &str) {
         self.listing.borrow_mut().keys.remove(key);
-        self.store.delete(key).await;
+        // An entry that cannot be removed is harmless: its key names the content it belongs to.
+        let _ = self.store.delete(key).await;
     }
 
     fn folder(&self, file: &str) -> String {
@@ -367,9 +370,21 @@ pub(crate) fn is_weights(file: &str) -> bool {
     SUFFIXES.iter().any(|suffix| file.ends_with(suffix))
 }
 
+impl StoreError {
+    /// The error of an application that asked for the stored models.
+    fn into_error(self, action: &'static str) -> Error {
+        let (StoreError::Quota(reason) | StoreError::Other(reason)) = self;
+        Error::CacheAccess { action, reason }
+    }
+}
+
 /// Lists all models with cached files.
-pub async fn cached_models(store: &impl KeyValueStore) -> Vec<CachedModel> {
-    let keys: SortedSet<String> = store.keys().await.into_iter().collect();
+///
+/// # Errors
+/// `Error::CacheAccess` if the store cannot be listed.
+pub async fn cached_models(store: &impl KeyValueStore) -> Result<Vec<CachedModel>> {
+    let listed = store.keys().await.map_err(|e| e.into_error("listed"))?;
+    let keys: SortedSet<String> = listed.into_iter().collect();
     let mut models: SortedMap<String, (SortedSet<String>, u64)> = SortedMap::new();
     for key in &keys {
         let mut names = key.splitn(3, '/');
@@ -412,7 +427,7 @@ pub async fn cached_models(store: &impl KeyValueStore) -> Vec<CachedModel> {
             });
         }
     }
-    found
+    Ok(found)
 }
 
 impl<S: KeyValueStore> SourceCache<S> {
@@ -480,28 +495,33 @@ pub(crate) fn derived_key(source: &str, entry: &str) -> String {
 /// Removes derived entries whose names start with `group`. Completion marks go first.
 pub(crate) async fn clear_derived(store: &impl KeyValueStore, source: &str, group: &str) {
     let prefix = derived_key(source, group);
-    let keys = store.keys().await;
+    let keys = store.keys().await.unwrap_or_default();
     let (whole, pieces): (Vec<_>, Vec<_>) = keys
         .iter()
         .filter(|key| key.starts_with(&prefix))
         .partition(|key| key.ends_with("-whole"));
     for key in whole.into_iter().chain(pieces) {
-        store.delete(key).await;
+        // What remains is overwritten by the next set.
+        let _ = store.delete(key).await;
     }
 }
 
 /// Removes everything cached of a source, named as in [`CachedModel::source`].
-pub async fn delete_cached(store: &impl KeyValueStore, source: &str) {
+///
+/// # Errors
+/// `Error::CacheAccess` if the store cannot be listed, or an entry cannot be removed.
+pub async fn delete_cached(store: &impl KeyValueStore, source: &str) -> Result<()> {
     let prefix = format!("{}/", percent_encode(source, false));
-    let (manifests, parts): (Vec<String>, Vec<String>) = store
-        .keys()
-        .await
+    let keys = store.keys().await.map_err(|e| e.into_error("listed"))?;
+    let (manifests, parts): (Vec<String>, Vec<String>) = keys
         .into_iter()
         .filter(|key| key.starts_with(&prefix))
         .partition(|k| k.ends_with("/manifest"));
     for key in manifests.iter().chain(&parts) {
-        store.delete(key).await;
+        let deleted = store.delete(key).await;
+        deleted.map_err(|e| e.into_error("changed"))?;
     }
+    Ok(())
 }
 
 impl<S: KeyValueStore> KeyValueStore for &S {
@@ -511,10 +531,10 @@ impl<S: KeyValueStore> KeyValueStore for &S {
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
         (**self).put(key, value).await
     }
-    async fn delete(&self, key: &str) {
-        (**self).delete(key).await;
+    async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        (**self).delete(key).await
     }
-    async fn keys(&self) -> Vec<String> {
+    async fn keys(&self) -> Result<Vec<String>, StoreError> {
         (**self).keys().await
     }
     async fn hash(

@@ -190,9 +190,11 @@ impl DirStore {
         DirStore { root: root.into() }
     }
 
-    fn collect(folder: &Path, prefix: &str, keys: &mut Vec<String>) {
-        let Ok(entries) = std::fs::read_dir(folder) else {
-            return;
+    fn collect(folder: &Path, prefix: &str, keys: &mut Vec<String>) -> std::io::Result<()> {
+        let entries = match std::fs::read_dir(folder) {
+            // It was never written to, or another process removes it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
         };
         for entry in entries.flatten() {
             let Ok(name) = entry.file_name().into_string() else {
@@ -200,10 +202,20 @@ impl DirStore {
             };
             let path = entry.path();
             if path.is_dir() {
-                Self::collect(&path, &format!("{prefix}{name}/"), keys);
+                Self::collect(&path, &format!("{prefix}{name}/"), keys)?;
             } else if !name.ends_with(".tmp") {
                 keys.push(format!("{prefix}{name}"));
             }
+        }
+        Ok(())
+    }
+
+    fn error(&self, error: &std::io::Error) -> StoreError {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                StoreError::Quota(error.to_string())
+            }
+            _ => StoreError::Other(format!("{}: {error}", self.root.display())),
         }
     }
 
@@ -225,23 +237,20 @@ impl KeyValueStore for DirStore {
     }
 
     async fn put(&self, key: &str, value: &Chunk) -> Result<(), StoreError> {
-        self.write(key, value).map_err(|e| match e.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                StoreError::Quota(e.to_string())
-            }
-            _ => StoreError::Other(format!("{}: {e}", self.root.display())),
-        })
+        self.write(key, value).map_err(|e| self.error(&e))
     }
 
-    async fn delete(&self, key: &str) {
-        // An entry that cannot be removed is harmless: its key names the content it belongs to.
-        let _ = std::fs::remove_file(self.root.join(key));
+    async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        match std::fs::remove_file(self.root.join(key)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(self.error(&e)),
+            _ => Ok(()),
+        }
     }
 
-    async fn keys(&self) -> Vec<String> {
+    async fn keys(&self) -> Result<Vec<String>, StoreError> {
         let mut keys = Vec::new();
-        Self::collect(&self.root, "", &mut keys);
-        keys
+        Self::collect(&self.root, "", &mut keys).map_err(|e| self.error(&e))?;
+        Ok(keys)
     }
 
     async fn hash(

@@ -488,11 +488,17 @@ fn only_gguf(names: &[String]) -> Option<String> {
 }
 
 /// Lists all models with cached files.
-pub async fn cached_models(store: &DefaultStore) -> Vec<CachedModel> {
+///
+/// # Errors
+/// `Error::CacheAccess` if the store cannot be listed.
+pub async fn cached_models(store: &DefaultStore) -> Result<Vec<CachedModel>> {
     cache::cached_models(store).await
 }
 
 /// Removes a model from the cache. `source` is a [`CachedModel::source`] or [`Source::name`].
-pub async fn delete_cached(store: &DefaultStore, source: &str) {
-    cache::delete_cached(store, source).await;
+///
+/// # Errors
+/// `Error::CacheAccess` if the store cannot be listed, or an entry cannot be removed.
+pub async fn delete_cached(store: &DefaultStore, source: &str) -> Result<()> {
+    cache::delete_cached(store, source).await
 }

@@ -13,8 +13,8 @@ pub async fn cached_models() -> JsResult<JsValue> {
     let Ok(store) = CacheStore::open().await else {
         return Ok(Array::new().into());
     };
-    let list: Vec<Value> = hub::cached_models(&store)
-        .await
+    let models = hub::cached_models(&store).await.map_err(|e| to_js(&e))?;
+    let list: Vec<Value> = models
         .iter()
         .map(|m| json!({ "source": m.source, "files": m.files, "bytes": m.bytes, "complete": m.complete }))
         .collect();
@@ -25,6 +25,7 @@ pub async fn cached_models() -> JsResult<JsValue> {
 #[wasm_bindgen(js_name = deleteModel)]
 pub async fn delete_model(source: String) -> JsResult<()> {
     let store = CacheStore::open().await.map_err(|e| to_js(&e))?;
-    hub::delete_cached(&store, &source).await;
-    Ok(())
+    hub::delete_cached(&store, &source)
+        .await
+        .map_err(|e| to_js(&e))
 }

@@ -109,7 +109,7 @@ export class LazyModel {
     if (!(await hasWebGpu())) return "unavailable";
     if (typeof this.source === "object" && !(this.source instanceof URL) && !Array.isArray(this.source)) return "available";
     const names = new Set([this.source].flat().map((each) => canonicalAddress(String(each))));
-    const cached = await cachedModels();
+    const cached = await cachedModels().catch(() => []);
     return cached.some(({ model, complete }) => complete && names.has(canonicalAddress(model))) ? "available" : "downloadable";
   }
 

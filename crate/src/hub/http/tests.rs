@@ -9,7 +9,7 @@ use pollster::block_on;
 
 use super::HttpSource;
 use crate::Error;
-use crate::hub::cache::{KeyValueStore, StoreError, cached_models};
+use crate::hub::cache::{KeyValueStore, StoreError, cached_models, delete_cached};
 use crate::hub::parts::PartSource;
 use crate::hub::remote::ReadFault;
 use crate::hub::transport::{
@@ -116,6 +116,19 @@ struct BlockingStore {
     room: Rc<Cell<Option<usize>>>,
     /// How often the keys were listed.
     listings: Rc<Cell<usize>>,
+    /// Calls until the store cannot be listed or changed any more, if limited.
+    calls: Rc<Cell<Option<usize>>>,
+}
+
+impl BlockingStore {
+    fn check(&self) -> Result<(), StoreError> {
+        let calls = self.calls.get();
+        self.calls.set(calls.map(|calls| calls.saturating_sub(1)));
+        match calls {
+            Some(0) => Err(StoreError::Other("the disk is gone".to_string())),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl KeyValueStore for BlockingStore {
@@ -144,13 +157,16 @@ impl KeyValueStore for BlockingStore {
         Ok(())
     }
 
-    async fn delete(&self, key: &str) {
+    async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        self.check()?;
         self.entries.borrow_mut().remove(key);
+        Ok(())
     }
 
-    async fn keys(&self) -> Vec<String> {
+    async fn keys(&self) -> Result<Vec<String>, StoreError> {
+        self.check()?;
         self.listings.set(self.listings.get() + 1);
-        self.entries.borrow().keys().cloned().collect()
+        Ok(self.entries.borrow().keys().cloned().collect())
     }
 
     async fn hash(
@@ -206,7 +222,7 @@ fn a_load_ends_before_its_last_file_is_written_and_can_be_waited_for() {
     store.open.set(true);
     block_on(source.flush());
     let whole = |file: &str| {
-        let names = block_on(store.keys());
+        let names = block_on(store.keys()).expect("a list");
         let ours: Vec<_> = names.iter().filter(|name| name.contains(file)).collect();
         ours.len() == 4 && ours.iter().any(|name| name.ends_with("manifest"))
     };
@@ -244,7 +260,7 @@ fn a_quota_that_is_hit_midway_leaves_nothing_that_a_later_load_trusts() {
         // Three parts and the manifest fit into four entries.
         let whole = room >= 4;
         assert_eq!(source.warnings().is_empty(), whole, "room for {room}");
-        let listed = block_on(cached_models(&store));
+        let listed = block_on(cached_models(&store)).expect("a list");
         let complete = listed.iter().any(|model| model.complete);
         assert_eq!(complete, whole, "room for {room}: {listed:?}");
 
@@ -259,10 +275,37 @@ fn a_quota_that_is_hit_midway_leaves_nothing_that_a_later_load_trusts() {
         block_on(source.finalize("x.bin", true));
         block_on(source.flush());
         assert!(
-            block_on(cached_models(&store))[0].complete,
+            block_on(cached_models(&store)).expect("a list")[0].complete,
             "room for {room}"
         );
     }
+}
+
+#[test]
+fn a_store_that_cannot_be_listed_or_changed_is_an_error() {
+    let store = BlockingStore::default();
+    store.open.set(true);
+    let source = blocking_source(&store);
+    read_last_file(&source, "x.bin");
+    block_on(source.flush());
+    let name = block_on(cached_models(&store)).expect("a list")[0]
+        .source
+        .clone();
+    let failures = [(0, "listed"), (1, "changed"), (2, "changed")];
+    for (calls, action) in failures {
+        store.calls.set(Some(calls));
+        let error = block_on(delete_cached(&store, &name)).expect_err("an error");
+        let start = format!("the cache cannot be {action}: the disk is gone. Close other tabs");
+        assert!(error.to_string().starts_with(&start), "{error}");
+    }
+    store.calls.set(Some(0));
+    assert!(block_on(cached_models(&store)).is_err());
+    // A load reads from the network instead.
+    let source = blocking_source(&store);
+    read_last_file(&source, "x.bin");
+    store.calls.set(None);
+    block_on(delete_cached(&store, &name)).expect("an empty store");
+    assert!(block_on(cached_models(&store)).expect("a list").is_empty());
 }
 
 /// A server that hides Content-Range from the page, and sends other bytes than the requested ones
@@ -383,7 +426,7 @@ fn a_file_known_to_be_absent_needs_no_listing() {
         }
         block_on(source.flush());
         assert_eq!(store.listings.get(), expected);
-        assert_eq!(block_on(store.keys()).len(), 2);
+        assert_eq!(block_on(store.keys()).expect("a list").len(), 2);
         store.listings.set(expected);
     }
 }
