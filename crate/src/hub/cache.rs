@@ -16,8 +16,8 @@ use super::model_ref::{percent_decode, percent_encode};
 use super::read_ahead::ReadsAhead;
 use super::remote::FileValidator;
 use super::tensors::{INDEX_FILE_NAME, SINGLE_FILE_NAME};
-use crate::format::gguf::{parse_split_name, split_file_name};
 use crate::error::{Error, Result};
+use crate::format::gguf::{parse_split_name, split_file_name};
 use crate::format::shard_index::ShardIndex;
 use crate::util::sha256::{INITIAL_STATE, to_hex};
 

@@ -43,7 +43,9 @@ async fn a_second_visit_downloads_nothing_and_a_deleted_model_all() {
             let store = CacheStore::open().await.expect("a store");
             let all = cached_models(&store).await.expect("a list");
             let model = all.iter().find(|model| own(&model.source)).expect("listed");
-            delete_cached(&store, &model.source).await.expect("a deletion");
+            delete_cached(&store, &model.source)
+                .await
+                .expect("a deletion");
         }
     }
 }
