@@ -120,9 +120,21 @@ fn random_answers_equal_those_alone_at_the_same_seed() {
 
 #[test]
 fn a_generation_joins_running_ones_and_goes_on_alone_after_them() {
+    joins_and_goes_on_alone(json!({}));
+}
+
+#[test]
+fn a_generation_that_drafts_joins_others_and_goes_on_alone_after_them() {
+    joins_and_goes_on_alone(json!({ "speculation": "prompt-lookup" }));
+    joins_and_goes_on_alone(json!({ "prediction": "a text of some length" }));
+}
+
+fn joins_and_goes_on_alone(more: Value) {
     let (mut model, ids) = tiny("qwen3");
-    let requests = [greedy(&ids, 120), greedy(&ids[..9], 8)];
+    let mut requests = [greedy(&ids, 120), greedy(&ids[..9], 8)];
     let expected = alone(&model, &requests);
+    let fields = requests[0].as_object_mut().expect("an object");
+    fields.extend(more.as_object().expect("an object").clone());
     let mut other = model.create_session().expect("a session");
     let seen = Cell::new(0);
     let [long, short] = requests.map(request);

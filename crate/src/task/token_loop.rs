@@ -389,6 +389,8 @@ impl<'a> TokenLoop<'a> {
         if std::mem::take(&mut self.is_stale) {
             self.session.write_request_input(&pipeline, self.sampler)?;
         }
+        // The generation may continue after tokens of a batch.
+        let context = self.lookup.map(|prompt| [prompt, &self.taken].concat());
         let params = DecodeParams {
             end: self.session.tokens().len(),
             stops: self.stops,
@@ -400,7 +402,7 @@ impl<'a> TokenLoop<'a> {
                 None => None,
             },
             ahead: self.ahead.as_mut(),
-            lookup: self.lookup.map(|context| PromptLookup {
+            lookup: context.as_ref().map(|context| PromptLookup {
                 context,
                 prediction: self.prediction,
                 draft_always: false,
