@@ -44,7 +44,10 @@ export interface EngineGenerateFields {
   maxTokens?: number;
   /** Leaves the answer to `messages` as it is, instead of splitting it into content, reasoning and tool calls. */
   rawAnswer?: boolean;
-  /** Strings that end the generation; they are not part of the result. */
+  /**
+   * Strings that end the text of an answer and are not part of it. They do not end its reasoning, tool calls or JSON
+   * documents.
+   */
   stop?: string[];
   /** Adds log-probabilities of the generated tokens. Default: `false`. */
   logprobs?: boolean;
@@ -318,7 +321,10 @@ export interface GenerateFields {
   parseSpecial?: boolean;
   /** Maximum number of generated tokens. Default: the rest of the context. */
   maxTokens?: number;
-  /** Strings that end the generation; they are not part of the result. */
+  /**
+   * Strings that end the text of an answer and are not part of it. They do not end its reasoning, tool calls or JSON
+   * documents.
+   */
   stop?: string | string[];
   /** Adds log-probabilities of the generated tokens. Default: `false`. */
   logprobs?: boolean;
@@ -400,7 +406,10 @@ export interface ChatFields {
   continue_final_message?: boolean | null;
   /** Maximum number of generated tokens. Default: the rest of the context. */
   max_tokens?: number | null;
-  /** Strings that end the generation; they are not part of the result. */
+  /**
+   * Strings that end the text of an answer and are not part of it. They do not end its reasoning, tool calls or JSON
+   * documents.
+   */
   stop?: string | string[] | null;
   /** Adds log-probabilities of the generated tokens. Default: `false`. */
   logprobs?: boolean | null;
@@ -469,7 +478,10 @@ export interface CompletionFields {
   parse_special?: boolean | null;
   /** Maximum number of generated tokens. Default: the rest of the context. */
   max_tokens?: number | null;
-  /** Strings that end the generation; they are not part of the result. */
+  /**
+   * Strings that end the text of an answer and are not part of it. They do not end its reasoning, tool calls or JSON
+   * documents.
+   */
   stop?: string | string[] | null;
   /** Name of an adapter that was loaded next to the model; empty for none. Default: the session's, or none. */
   adapter?: string | null;

@@ -1,9 +1,14 @@
 //! Answers in parts on a real engine: reasoning that the prompt opens, special tokens that the
-//! parser sees and text does not show, tools of an unknown format.
+//! parser sees and text does not show, stop strings, calls that a limit cuts, tools of an unknown
+//! format.
 
-use super::{events, run, tiny_with};
+use super::{events, request, run, tiny_with};
+use jerboa::Result;
 use jerboa::chat::AnswerPart;
-use jerboa::task::{FinishReason, ServesTask, TokenEvent};
+use jerboa::hub::AbortFlag;
+use jerboa::sample::TokenConstraint;
+use jerboa::task::{FinishReason, GenerationResult, ServesTask, TokenEvent};
+use pollster::block_on;
 use serde_json::{Value, json};
 
 const MODEL: &str = "llama";
@@ -45,7 +50,10 @@ fn a_prompt_that_opens_reasoning() {
         })
         .collect();
     assert_eq!(reasoning, raw.text.trim());
-    assert!(!reasoning.is_empty());
+    // Stop strings end content only.
+    let inside = reasoning.chars().next().expect("a thought").to_string();
+    let stopped = run(&mut model, request(json!({ "stop": [inside] })));
+    assert_eq!(stopped.ids, raw.ids);
 }
 
 #[test]
@@ -90,5 +98,111 @@ fn tools_of_an_unknown_format_are_refused() {
     assert_eq!(
         (&info["toolCalls"], &info["reasoning"]),
         (&Value::Null, &json!(false))
+    );
+}
+
+/// Requires certain tokens, one after another.
+struct Script(Vec<u32>);
+
+impl TokenConstraint for Script {
+    fn mask(&mut self, words: &mut [u32]) -> Result<()> {
+        words.fill(u32::MAX);
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> Result<()> {
+        assert_eq!(token, self.0.remove(0));
+        Ok(())
+    }
+
+    fn forced(&mut self) -> Result<Vec<u32>> {
+        Ok(self.0.clone())
+    }
+}
+
+/// The answer of a model whose added tokens spell these texts.
+fn scripted(texts: &[&str], more: Value) -> (GenerationResult, Vec<AnswerPart>) {
+    let token = |(index, text)| json!({ "id": 240 + index, "content": text, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": false });
+    let added: Vec<Value> = texts.iter().enumerate().map(token).collect();
+    let template = "{{ messages[0].content }}{{ tools }}{# <tool_call> #}";
+    let mut model = tiny_with(MODEL, None, json!(added), Some(template));
+    let tools = json!([{ "type": "function", "function": { "name": "now" } }]);
+    let mut json = json!({ "messages": user(), "tools": tools, "temperature": 0, "maxTokens": texts.len(), "ignoreEos": true });
+    let fields = json.as_object_mut().expect("an object");
+    fields.extend(more.as_object().expect("an object").clone());
+    let mut script = Script((240..240 + texts.len() as u32).collect());
+    let mut events = Vec::new();
+    let answer = block_on(model.generate_constrained(
+        &request(json),
+        Some(&mut script),
+        &AbortFlag::new(),
+        |event| events.push(event.clone()),
+    ));
+    (answer.expect("an answer"), parts(&events))
+}
+
+fn arguments(parts: &[AnswerPart]) -> String {
+    let texts = parts.iter().filter_map(|part| match part {
+        AnswerPart::Arguments { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+#[test]
+fn stop_strings_end_content_and_not_calls() {
+    let call = [
+        "<tool_call>",
+        "\n",
+        "{\"name\": \"now\", \"arguments\": {\"city\": ",
+        "\"Oslo\"}}",
+        "</tool_call>",
+    ];
+    for stop in ["\n", "Oslo", "</tool_call>", "Oslo\"}}</tool"] {
+        let (answer, parts) = scripted(&call, json!({ "stop": [stop] }));
+        assert_eq!(answer.ids.len(), call.len(), "{stop:?}: {parts:?}");
+        assert_eq!(arguments(&parts), "{\"city\":\"Oslo\"}", "{stop:?}");
+        assert_eq!(answer.text.trim(), "", "{stop:?}");
+    }
+    // Content before and after, with a stop string that spans tokens; what follows is dropped.
+    let text = ["So", " it", " is", "<tool_call>", "never"];
+    let (answer, found) = scripted(&text, json!({ "stop": ["t is"] }));
+    assert_eq!(
+        (answer.text.as_str(), answer.finish_reason, answer.ids.len()),
+        ("So i", FinishReason::Stop, 3)
+    );
+    let shown: Vec<AnswerPart> = ["So", " i"]
+        .map(|text| AnswerPart::Content { text: text.into() })
+        .into();
+    assert_eq!(found, shown);
+    // The beginning of a stop string is content once a call follows.
+    let text = [&["So t"], &call[..]].concat();
+    let (answer, found) = scripted(&text, json!({ "stop": ["t is"] }));
+    assert_eq!(answer.text.trim(), "So t", "{found:?}");
+    assert_eq!(arguments(&found), "{\"city\":\"Oslo\"}");
+}
+
+#[test]
+fn a_call_without_a_name_that_a_limit_cuts_is_not_content() {
+    let call = [
+        "<tool_call>",
+        "\n",
+        "{\"name\"",
+        ": \"now\", ",
+        "\"arguments\": {}}",
+    ];
+    for length in 1..=3 {
+        let (answer, parts) = scripted(&call[..length], json!({}));
+        assert_eq!(answer.finish_reason, FinishReason::Length);
+        assert_eq!(
+            (answer.text.as_str(), &parts[..]),
+            ("", &[][..]),
+            "{length}"
+        );
+    }
+    let (answer, parts) = scripted(&call, json!({}));
+    assert_eq!(
+        (answer.text.as_str(), arguments(&parts).as_str()),
+        ("", "{}")
     );
 }

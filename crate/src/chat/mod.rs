@@ -193,8 +193,18 @@ impl AnswerParser {
 
     /// Ends the answer and returns the remaining parts.
     pub fn finish(&mut self) -> Vec<AnswerPart> {
+        self.end(false)
+    }
+
+    /// Ends an answer that a limit cut inside what a grammar enforces, and returns the remaining
+    /// parts. A call whose name is incomplete is dropped; without a grammar it would be content.
+    pub fn cut(&mut self) -> Vec<AnswerPart> {
+        self.end(true)
+    }
+
+    fn end(&mut self, is_cut: bool) -> Vec<AnswerPart> {
         match &mut self.0 {
-            FormatParser::Tagged(parser) => parser.finish(),
+            FormatParser::Tagged(parser) => parser.finish(is_cut),
             FormatParser::Harmony(parser) => parser.finish(),
         }
         self.sink().take()

@@ -106,8 +106,8 @@ impl TaggedParser {
         while self.step() {}
     }
 
-    /// Ends the answer.
-    pub fn finish(&mut self) {
+    /// Ends the answer. The call that a cut one began is dropped while it has no name.
+    pub fn finish(&mut self, is_cut: bool) {
         let rest = std::mem::take(&mut self.input);
         match self.region.take() {
             Some(region) if region.is_broken => {}
@@ -121,6 +121,7 @@ impl TaggedParser {
                     syntax.finish(&rest, &mut self.sink);
                 }
             }
+            Some(_) if is_cut => {}
             Some(region) => {
                 self.sink.text(self.channel, &region.raw);
                 self.sink.text(self.channel, &rest);

@@ -70,7 +70,8 @@ request_options! {
         /// Leaves the answer to `messages` as it is, instead of splitting it into content, reasoning and
         /// tool calls.
         raw_answer: bool = false => RequestOption::boolean();
-        /// Strings that end the generation; they are not part of the result.
+        /// Strings that end the text of an answer and are not part of it. They do not end its
+        /// reasoning, tool calls or JSON documents.
         stop: Vec<String> = Vec::new() => RequestOption::new(OptionType::Texts)
             .of(&[Api::Generate, Api::Chat, Api::Completions]);
         /// Adds log-probabilities of the generated tokens.

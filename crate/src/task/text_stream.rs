@@ -26,7 +26,10 @@ pub struct TokenInfo {
 pub(super) struct TextStream<'a> {
     tokenizer: Option<&'a Tokenizer>,
     decoder: Option<StreamDecoder>,
-    pub stops: StopStrings,
+    /// The checkpoint's stop strings, which end the answer anywhere.
+    ends: StopStrings,
+    /// The caller's stop strings, which end its content: neither reasoning nor calls.
+    stops: StopStrings,
     /// None if the answer is plain text.
     parser: Option<AnswerParser>,
     /// Tokens of the reasoning so far.
@@ -47,6 +50,7 @@ impl<'a> TextStream<'a> {
     /// space.
     pub fn new(
         tokenizer: Option<&'a Tokenizer>,
+        ends: &[String],
         stops: &[String],
         before: &[u32],
         parser: Option<AnswerParser>,
@@ -60,6 +64,7 @@ impl<'a> TextStream<'a> {
         Self {
             tokenizer,
             decoder,
+            ends: StopStrings::new(ends.iter().cloned()),
             stops: StopStrings::new(stops.iter().cloned()),
             parser,
             reasoning_tokens: 0,
@@ -72,18 +77,21 @@ impl<'a> TextStream<'a> {
             return ParsedText::default();
         };
         let piece = decoder.push(tokenizer, id);
-        let mut text = self.stops.push(&piece);
+        let mut text = self.ends.push(&piece);
         // Stop strings may match special tokens, which are not part of the text. Those of the
         // answer's format are.
+        let mut hidden = None;
         if let Some(special) = tokenizer.special_spelling(id) {
             let is_wanted = self.parser.as_ref().is_some_and(|p| p.wants(special));
-            text += &match is_wanted {
-                true => self.stops.push(special),
-                false => self.stops.push_hidden(special),
+            hidden = (!is_wanted).then_some(special);
+            text += &match hidden {
+                None => self.ends.push(special),
+                Some(special) => self.ends.push_hidden(special),
             };
         }
         let was_reasoning = self.is_reasoning();
-        let parsed = self.parse(text, false);
+        let parts = self.parse(text);
+        let parsed = self.stop(parts, hidden);
         self.reasoning_tokens += usize::from(was_reasoning || self.is_reasoning());
         parsed
     }
@@ -93,35 +101,73 @@ impl<'a> TextStream<'a> {
         self.parser.as_ref().is_some_and(AnswerParser::is_reasoning)
     }
 
-    fn parse(&mut self, text: String, is_end: bool) -> ParsedText {
-        let mut parsed = ParsedText {
-            text,
-            parts: Vec::new(),
-        };
-        if let Some(parser) = &mut self.parser {
-            parsed.parts = parser.push(&parsed.text);
-            if is_end {
-                parsed.parts.extend(parser.finish());
+    /// The stop string that ended the answer.
+    pub fn stopped(&self) -> Option<&str> {
+        self.ends.stopped().or(self.stops.stopped())
+    }
+
+    fn parse(&mut self, text: String) -> Vec<AnswerPart> {
+        match &mut self.parser {
+            Some(parser) => parser.push(&text),
+            None => vec![AnswerPart::Content { text }],
+        }
+    }
+
+    /// Ends the parts at a stop string in their content. Content continues until another part
+    /// starts.
+    fn stop(&mut self, parts: Vec<AnswerPart>, hidden: Option<&str>) -> ParsedText {
+        let mut parsed = ParsedText::default();
+        for part in parts {
+            match part {
+                AnswerPart::Content { text } => self.show(|stops| stops.push(&text), &mut parsed),
+                _ if self.stops.stopped().is_some() => {}
+                part => {
+                    self.show(StopStrings::finish, &mut parsed);
+                    parsed.parts.push(part);
+                }
             }
-            let content = parsed.parts.iter().map(|part| match part {
-                AnswerPart::Content { text } => text.as_str(),
-                _ => "",
-            });
-            parsed.text = content.collect();
+        }
+        if let Some(special) = hidden {
+            self.show(|stops| stops.push_hidden(special), &mut parsed);
         }
         self.output.push_str(&parsed.text);
         parsed
     }
 
-    pub fn finish(&mut self) -> ParsedText {
+    /// Adds content that the caller's stop strings release.
+    fn show(&mut self, release: impl FnOnce(&mut StopStrings) -> String, parsed: &mut ParsedText) {
+        let text = release(&mut self.stops);
+        if text.is_empty() {
+            return;
+        }
+        parsed.text += &text;
+        if self.parser.is_some() {
+            parsed.parts.push(AnswerPart::Content { text });
+        }
+    }
+
+    /// Ends the answer; `is_cut` as in [`AnswerParser::cut`].
+    pub fn finish(&mut self, is_cut: bool) -> ParsedText {
         let rest = self
             .decoder
             .as_mut()
             .map(StreamDecoder::finish)
             .unwrap_or_default();
-        let mut text = self.stops.push(&rest);
-        text.push_str(&self.stops.finish());
-        self.parse(text, true)
+        let mut text = self.ends.push(&rest);
+        text.push_str(&self.ends.finish());
+        let mut parts = self.parse(text);
+        if let Some(parser) = &mut self.parser {
+            parts.extend(if is_cut {
+                parser.cut()
+            } else {
+                parser.finish()
+            });
+        }
+        let mut parsed = self.stop(parts, None);
+        let before = parsed.text.len();
+        self.show(StopStrings::finish, &mut parsed);
+        self.output.push_str(&parsed.text[before..]);
+        parsed
     }
 
     /// Whether the answer has tool calls.

@@ -241,7 +241,7 @@ impl GenerationState<'_> {
             if let (Some(all), Some(list)) = (logprobs, &mut event.logprobs) {
                 list.extend(all.get(index).map(|l| self.text.token_info(l)));
             }
-            if self.text.stops.stopped().is_some() {
+            if self.text.stopped().is_some() {
                 self.finish = Some(FinishReason::Stop);
             }
             if self.finish.is_some() {
@@ -366,7 +366,8 @@ impl ChatModel {
         sampler.set_max_tokens(max_tokens);
         sampler.set_processed(processor.is_some());
         let on_cpu = request.logprobs || processor.is_some();
-        let mut masked = constraint.is_some();
+        let is_constrained = constraint.is_some();
+        let mut masked = is_constrained;
         let mut pipeline = match on_cpu {
             true => None,
             false => self.session.prepare_sampling(&sampler, masked).await?,
@@ -390,12 +391,6 @@ impl ChatModel {
         let parser = self.answer_parser(request, &prompt, seed)?;
         let is_reasoning = parser.as_ref().is_some_and(AnswerParser::is_reasoning);
         let mut thought = self.thought(request, masked, is_reasoning, &prompt)?;
-        let stops: Vec<String> = request
-            .stop
-            .iter()
-            .chain(defaults.stop_strings.iter())
-            .cloned()
-            .collect();
         let mut eos = if request.ignore_eos {
             Vec::new()
         } else {
@@ -403,13 +398,18 @@ impl ChatModel {
         };
         // A stop string that is a special token ends the answer on the device.
         if let Ok(tokenizer) = parts.tokenizer() {
-            let special = stops
-                .iter()
-                .filter(|text| tokenizer.special_spellings().contains(text));
+            let stops = request.stop.iter().chain(&defaults.stop_strings);
+            let special = stops.filter(|text| tokenizer.special_spellings().contains(text));
             eos.extend(special.filter_map(|text| tokenizer.token_to_id(text)));
         }
         let mut run = GenerationState {
-            text: TextStream::new(parts.tokenizer().ok(), &stops, before, parser),
+            text: TextStream::new(
+                parts.tokenizer().ok(),
+                &defaults.stop_strings,
+                &request.stop,
+                before,
+                parser,
+            ),
             ids: Vec::new(),
             finish: None,
             max_tokens: max_tokens.unwrap_or(usize::MAX),
@@ -547,7 +547,10 @@ impl ChatModel {
             }
         }
         let end_ms = now_ms();
-        let ParsedText { text, parts } = run.text.finish();
+        let finish = run.finish.unwrap_or(FinishReason::Length);
+        // What a grammar has begun is a call, not text that looks like one.
+        let is_cut = is_constrained && finish == FinishReason::Length;
+        let ParsedText { text, parts } = run.text.finish(is_cut);
         if !text.is_empty() || !parts.is_empty() {
             (run.on_event)(&TokenEvent {
                 text,
@@ -555,7 +558,7 @@ impl ChatModel {
                 ..TokenEvent::default()
             });
         }
-        let finish_reason = match run.finish.unwrap_or(FinishReason::Length) {
+        let finish_reason = match finish {
             FinishReason::Stop if run.text.has_calls() => FinishReason::ToolCalls,
             finish => finish,
         };
