@@ -143,6 +143,8 @@ export class ResponseRunner {
 const FAILURES = new WeakMap<ModelResponse, unknown>();
 
 /** Turns the chunks of an answer into a response and its events. */
+  /** Tokens since the last text; the engine may hold their text back. */
+  readonly #scores: ChatTokenLogprob[] = [];
 class ResponseEvents {
   readonly #response: ModelResponse;
   readonly #stream: ChatStream;
@@ -160,7 +162,7 @@ class ResponseEvents {
     try {
       for (const type of ["response.created", "response.in_progress"] as const) yield this.#event({ type, response: structuredClone(response) });
       for await (const chunk of this.#stream) yield* this.#chunk(chunk);
-      if (response.output.length === 0) yield* this.#text("", null);
+      if (response.output.length === 0) yield* this.#text("");
       yield* this.#close();
     } catch (thrown) {
       const error = JerboaError.from(thrown);
@@ -191,7 +193,8 @@ class ResponseEvents {
     if (!choice) return;
     const { delta, logprobs, finish_reason: finish } = choice;
     if (delta.reasoning_content) yield* this.#reasoning(delta.reasoning_content);
-    if (delta.content || logprobs) yield* this.#text(delta.content ?? "", logprobs?.content ?? null);
+    this.#scores.push(...(logprobs?.content ?? []));
+    if (delta.content) yield* this.#text(delta.content);
     for (const { id, function: called } of delta.tool_calls ?? []) yield* id === undefined ? this.#arguments(called?.arguments ?? "") : this.#call(id, called?.name ?? "");
     if (!finish) return;
     this.#isComplete = finish !== "length" && !isAborted;
@@ -227,17 +230,26 @@ class ResponseEvents {
     yield this.#event({ type: "response.reasoning_text.delta", ...this.#at, content_index: 0, delta });
   }
 
-  *#text(delta: string, scores: ChatTokenLogprob[] | null): Generator<ResponseStreamEvent, void, undefined> {
+  *#text(delta: string): Generator<ResponseStreamEvent, void, undefined> {
     const item = yield* this.#item<ResponseOutputMessage>({ type: "message", id: newId("msg"), role: "assistant", status: "in_progress", content: [] });
     if (item.content.length === 0) {
       item.content.push({ type: "output_text", text: "", annotations: [], logprobs: [] });
       yield this.#event({ type: "response.content_part.added", ...this.#at, content_index: 0, part: structuredClone(item.content[0]!) });
     }
-    const logprobs = (scores ?? []).map(logprobOf);
+    const logprobs = this.#scoresOf(delta).map(logprobOf);
     const [part] = item.content;
     part!.text += delta;
     part!.logprobs!.push(...logprobs);
-    if (delta || logprobs.length > 0) yield this.#event({ type: "response.output_text.delta", ...this.#at, content_index: 0, delta, logprobs });
+    if (delta) yield this.#event({ type: "response.output_text.delta", ...this.#at, content_index: 0, delta, logprobs });
+  }
+
+  /** The scores of the last tokens, back to the start of the text: markup and reasoning have scores too. */
+  #scoresOf(text: string): ChatTokenLogprob[] {
+    const scores = this.#scores.splice(0);
+    let left = new TextEncoder().encode(text).length;
+    let at = scores.length;
+    while (left > 0 && at-- > 0) left -= (scores[at]!.bytes ?? scores[at]!.token).length;
+    return scores.slice(Math.max(at, 0));
   }
 
   *#call(id: string, name: string): Generator<ResponseStreamEvent, void, undefined> {

@@ -136,6 +136,20 @@ test("tools, formats and reasoning become fields of the chat request", async () 
   assert.deepEqual(scored.output[0].content[0].logprobs, [{ token: "one", bytes: [], logprob: -0.1, top_logprobs: [{ token: "one", bytes: [], logprob: -0.1 }] }]);
 });
 
+test("log-probabilities belong to text, and leave calls and reasoning as they are", async () => {
+  const model = await load("org/thinking-Qwen3");
+  const input = `<think>so it is</think>Yes, rain. ${CALL}`;
+  const create = (more) => model.responses.create({ input, ...more });
+  const bare = ({ output }) => output.map(({ type, name, arguments: given, content }) => [type, name, given, content?.[0].text]);
+  const [plain, scored] = [await create(), await create({ top_logprobs: 1 })];
+  assert.deepEqual(bare(scored), bare(plain));
+  assert.deepEqual(scored.output.map(({ type }) => type), ["reasoning", "message", "function_call"]);
+  assert.deepEqual(scored.output[1].content[0].logprobs.map(({ token }) => token.trim()), ["Yes,", "rain."]);
+  const events = await collect(await create({ top_logprobs: 1, stream: true }));
+  assert.deepEqual(events.filter(({ type }) => type === "response.output_item.added").map(({ item }) => item.type), ["reasoning", "message", "function_call"]);
+  assert.deepEqual(events.flatMap(({ type, logprobs }) => (type === "response.output_text.delta" ? [logprobs.length] : [])), [1, 1]);
+});
+
 test("an answer that is cut is incomplete; one that is stopped is cancelled and not stored", async () => {
   const model = await load();
   const cut = await model.responses.create({ input: "one two three", max_output_tokens: 2 });
