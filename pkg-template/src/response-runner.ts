@@ -173,7 +173,8 @@ class ResponseEvents {
       yield this.#event({ type: "response.failed", response });
       return;
     } finally {
-      // The caller left the loop.
+      // The caller left the loop, maybe before the first token.
+      this.#stream.abort();
       if (response.status === "in_progress") lease?.end();
     }
     response.output_text = response.output.flatMap((item) => (item.type === "message" ? item.content.map(({ text }) => text) : [])).join("");

@@ -150,6 +150,14 @@ test("log-probabilities belong to text, and leave calls and reasoning as they ar
   assert.deepEqual(events.flatMap(({ type, logprobs }) => (type === "response.output_text.delta" ? [logprobs.length] : [])), [1, 1]);
 });
 
+test("leaving a stream at its first event stops the generation", async () => {
+  const model = await load();
+  const ended = fake.seen.ends.length;
+  for await (const _ of await model.responses.create({ input: Array(300).fill("word").join(" "), stream: true, store: false })) break;
+  while (fake.seen.ends.length === ended) await new Promise((resolve) => setTimeout(resolve, 1));
+  assert.deepEqual(fake.seen.ends.slice(ended), ["abort"]);
+});
+
 test("an answer that is cut is incomplete; one that is stopped is cancelled and not stored", async () => {
   const model = await load();
   const cut = await model.responses.create({ input: "one two three", max_output_tokens: 2 });
