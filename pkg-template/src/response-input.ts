@@ -105,11 +105,14 @@ export function chatTools({ tools, tool_choice: choice }: ResponseCreateParams):
   if (typeof choice === "string") return { tools: given, tool_choice: choice };
   if (choice.type === "function") return { tools: given, tool_choice: { type: "function", function: { name: choice.name } } };
   if (choice.type !== "allowed_tools") throw invalidRequest(`${WHERE}: 'tool_choice' of type ${describe(choice.type)} is not supported. Use auto, none, required, { type: 'function', name } or { type: 'allowed_tools', mode, tools }.`);
-  if (!everyItem(choice.tools, (tool) => typeof Object(tool).name === "string")) throw invalidRequest(`${WHERE}: 'tool_choice' of type 'allowed_tools' requires 'tools': a list of { type: 'function', name } with at most ${MAX_ITEMS} items.`);
+  if (!everyItem(choice.tools, (tool) => typeof Object(tool).name === "string") || !choice.tools.length) throw invalidRequest(`${WHERE}: 'tool_choice' of type 'allowed_tools' requires 'tools': a list of 1 to ${MAX_ITEMS} items { type: 'function', name }.`);
   const names = choice.tools.map((tool) => tool["name"]);
   return { tools: given.filter((tool) => names.includes(tool.function.name)), tool_choice: choice.mode };
 }
 
+  const unknown = names.find((name) => !given.some((tool) => tool.function.name === name));
+  // Chat completions refuse a choice that is not among the tools.
+  if (unknown !== undefined) return { tools: given, tool_choice: { type: "function", function: { name: String(unknown) } } };
 /** The format of the answer. */
 export function chatFormat(format: ResponseTextFormat | undefined): ResponseFormat | undefined {
   if (format === undefined || format === null) return undefined;
