@@ -74,7 +74,7 @@ export const valid = {
   biases: (min: number, max: number) =>
     validator(
       `an object of token ids to numbers from ${min} to ${max}`,
-      (v) => typeof v === "object" && v !== null && Object.entries(v).every(([id, bias]) => /^\d+$/.test(id) && isNumber(bias, min, max)),
+      (v) => isObject(v) && Object.entries(v).every(([id, bias]) => /^\d+$/.test(id) && isNumber(bias, min, max)),
     ),
 } as const;
 

@@ -1,7 +1,7 @@
 /** Converts conversations from OpenAI's format to the input of chat templates. */
 
 import { describe, MAX_ITEMS } from "./check.js";
-import { invalidRequest } from "./errors.js";
+import { invalidRequest, type JerboaError } from "./errors.js";
 import { plainJson } from "./plain-json.js";
 import type { UnresolvedImagePart, ImageSource } from "./images.js";
 import type { UnresolvedVideoPart, VideoSource } from "./video.js";
@@ -140,28 +140,35 @@ function contentOf(at: string, content: string | MessagePart[], takes: readonly 
 }
 
 function enginePart(at: string, part: MessagePart, takes: readonly string[]): EngineMessagePart {
-  if (part?.type === "text" && typeof part.text === "string") return { type: "text", text: part.text };
-  if (part?.type === "refusal" && typeof part.refusal === "string") return { type: "text", text: part.refusal };
+  const lacks = (what: string): JerboaError => invalidRequest(`${at}: a part of type '${part.type}' requires ${what}.`);
+  if (part?.type === "text" || part?.type === "refusal") {
+    const text: unknown = part.type === "text" ? part.text : part.refusal;
+    if (typeof text === "string") return { type: "text", text };
+    throw lacks(`'${part.type}': a string, not ${describe(text)}`);
+  }
   const acceptsImages = takes.includes("image");
-  if (acceptsImages && part?.type === "image" && part.image) return { type: "image", source: part.image };
+  if (acceptsImages && part?.type === "image") {
+    if (part.image) return { type: "image", source: part.image };
+    throw lacks("'image'");
+  }
   if (acceptsImages && part?.type === "image_url") {
     const url = typeof part.image_url === "string" ? part.image_url : part.image_url?.url;
     if (typeof url === "string" && url) return { type: "image", source: url };
-    throw invalidRequest(`${at}: a part of type 'image_url' requires image_url: { url }.`);
+    throw lacks("image_url: { url }");
   }
   const acceptsVideos = takes.includes("video");
   if (acceptsVideos && part?.type === "video_url") {
     const { url, ...rest } = part.video_url ?? {};
     if (typeof url === "string" && url) return { type: "video", source: url, ...rest };
-    throw invalidRequest(`${at}: a part of type 'video_url' requires video_url: { url }.`);
+    throw lacks("video_url: { url }");
   }
   if (acceptsVideos && part?.type === "video") {
     const { type, ...rest } = part;
     if ("video" in rest && rest.video) return { type, source: rest.video, ...(rest.fps === undefined ? {} : { fps: rest.fps }) };
     if ("frames" in rest && Array.isArray(rest.frames) && rest.frames.length > 0) return { type, ...rest };
-    throw invalidRequest(`${at}: a part of type 'video' requires 'video' or 'frames'.`);
+    throw lacks("'video' or 'frames'");
   }
-  throw invalidRequest(`${at}: this model does not support parts of type ${describe((part as TextPart | undefined)?.type)}. Supported: ${acceptsVideos ? "text, images and videos" : acceptsImages ? "text and images" : "text"}.`);
+  throw invalidRequest(`${at}: this model does not support parts of type ${describe(part?.type)}. Supported: ${acceptsVideos ? "text, images and videos" : acceptsImages ? "text and images" : "text"}.`);
 }
 
 /** The calls of a message with parsed arguments. */
@@ -171,6 +178,7 @@ function toolCalls(where: string, field: string, given: (ToolCall | CustomToolCa
   return calls.map((call: ToolCall | CustomToolCall | null, i) => {
     if (call?.type === "custom") throw invalidRequest(`${where}: '${field}[${i}]' is a call of type 'custom', which is not supported. Use functions.`);
     if (typeof call !== "object" || call === null) throw invalidRequest(`${where}: '${field}[${i}]' must be an object with function: { name, arguments }, not ${describe(call)}.`);
+    if (typeof call.function?.name !== "string" || call.function.arguments === undefined) throw invalidRequest(`${where}: '${field}[${i}]' requires function: { name, arguments }, both of them strings.`);
     return { ...call, function: { ...call.function, arguments: plainJson(where, `${field}[${i}].function.arguments`, parsedArguments(call)) } };
   });
 }

@@ -76,8 +76,11 @@ function contentOf(at: string, content: unknown): ChatContent {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) throw invalidRequest(`${at}: the content must be a string or an array of parts, not ${describe(content)}.`);
   const parts = Array.from(content as (ResponseInputPart | null)[], (part) => {
-    if ((part?.type === "input_text" || part?.type === "output_text") && typeof part.text === "string") return { type: "text" as const, text: part.text };
-    if (part?.type === "refusal" && typeof part.refusal === "string") return { type: "text" as const, text: part.refusal };
+    if (part?.type === "input_text" || part?.type === "output_text" || part?.type === "refusal") {
+      const [field, text]: [string, unknown] = part.type === "refusal" ? ["refusal", part.refusal] : ["text", part.text];
+      if (typeof text === "string") return { type: "text" as const, text };
+      throw invalidRequest(`${at}: a part of type '${part.type}' requires '${field}': a string, not ${describe(text)}.`);
+    }
     if (part?.type === "input_image" && typeof part.image_url === "string") return { type: "image_url" as const, image_url: { url: part.image_url } };
     if (part?.type === "input_image") throw invalidRequest(`${at}: a part of type 'input_image' requires 'image_url'. Files of OpenAI ('file_id') are not available.`);
     throw invalidRequest(`${at}: parts of type ${describe(part?.type)} are not supported. Use input_text, output_text, refusal or input_image.`);
@@ -107,12 +110,12 @@ export function chatTools({ tools, tool_choice: choice }: ResponseCreateParams):
   if (choice.type !== "allowed_tools") throw invalidRequest(`${WHERE}: 'tool_choice' of type ${describe(choice.type)} is not supported. Use auto, none, required, { type: 'function', name } or { type: 'allowed_tools', mode, tools }.`);
   if (!everyItem(choice.tools, (tool) => typeof Object(tool).name === "string") || !choice.tools.length) throw invalidRequest(`${WHERE}: 'tool_choice' of type 'allowed_tools' requires 'tools': a list of 1 to ${MAX_ITEMS} items { type: 'function', name }.`);
   const names = choice.tools.map((tool) => tool["name"]);
-  return { tools: given.filter((tool) => names.includes(tool.function.name)), tool_choice: choice.mode };
-}
-
   const unknown = names.find((name) => !given.some((tool) => tool.function.name === name));
   // Chat completions refuse a choice that is not among the tools.
   if (unknown !== undefined) return { tools: given, tool_choice: { type: "function", function: { name: String(unknown) } } };
+  return { tools: given.filter((tool) => names.includes(tool.function.name)), tool_choice: choice.mode };
+}
+
 /** The format of the answer. */
 export function chatFormat(format: ResponseTextFormat | undefined): ResponseFormat | undefined {
   if (format === undefined || format === null) return undefined;

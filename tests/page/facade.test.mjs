@@ -480,6 +480,13 @@ test("chat refuses unsupported options", async () => {
   await assert.rejects(create({ messages: [...user("x"), { role: "function", name: "f", content: "7" }] }), refusal("request", /messages\[1\]: role 'function' is not supported. Use role 'tool'/));
   await assert.rejects(create({ messages: [{ role: "assistant", content: "", audio: { id: "a" } }] }), refusal("request", /messages\[0\]: 'audio' is not supported/));
   await assert.rejects(create({ messages: [{ role: "assistant", content: null, tool_calls: [{ id: "1", type: "custom", custom: { name: "f", input: "" } }] }] }), refusal("request", /tool_calls\[0\]' is a call of type 'custom'/));
+  for (const call of [{ id: "1", type: "function" }, { id: "1", type: "function", function: { name: "f" } }]) {
+    await assert.rejects(create({ messages: [{ role: "assistant", tool_calls: [call] }] }), refusal("request", /messages\[0\]\.tool_calls\[0\]' requires function: \{ name, arguments \}, both of them strings/));
+  }
+  await assert.rejects(create({ messages: user([{ type: "text" }]) }), refusal("request", /content\[0\]: a part of type 'text' requires 'text': a string, not undefined/));
+  const seeing = await load("a/seeing");
+  await assert.rejects(seeing.chat.completions.create({ messages: user([{ type: "image" }]) }), refusal("request", /a part of type 'image' requires 'image'/));
+  for (const bias of [[], [1]]) await assert.rejects(create({ logit_bias: bias }), refusal("request", /'logit_bias' must be an object of token ids to numbers from -100 to 100, not an/));
   await assert.rejects(create({ tools: [{ type: "custom", custom: { name: "x" } }] }), refusal("request", /type 'custom' is not supported/));
   const toolless = (await load("a/toolless")).chat.completions.create({ messages: user("x"), tools: [{ type: "function", function: { name: "f" } }] });
   await assert.rejects(toolless, refusal("chat_template", /does not read 'tools'/));

@@ -243,6 +243,7 @@ test("what a page cannot do is refused by name", async () => {
     [{ input: [{ type: "web_search_call" }] }, /items of type 'web_search_call' are not supported/],
     [{ input: [{ role: "user", content: [{ type: "input_file", file_id: "f" }] }] }, /parts of type 'input_file' are not supported/],
     [{ input: [{ role: "user", content: [{ type: "input_image", file_id: "f" }] }] }, /requires 'image_url'/],
+    [{ input: [{ role: "user", content: [{ type: "input_text" }] }] }, /a part of type 'input_text' requires 'text': a string, not undefined/],
     [{ tools: [WEATHER], tool_choice: { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "wether" }] } }, /'tool_choice' names the function 'wether', which is not among 'tools'. Add it, or name one of: weather/],
     [{ tools: [WEATHER], tool_choice: { type: "allowed_tools", mode: "auto", tools: [] } }, /requires 'tools': a list of 1 to/],
     [{ tools: [{ type: "web_search" }] }, /tools\[0\] has the type 'web_search'/],
