@@ -129,7 +129,9 @@ class ModelRegistry {
       (thrown: unknown) => {
         // The next request tries again.
         this.#loaded.delete(name);
-        throw thrown;
+        // Errors of the caller's own code are no bugs of this package.
+        const { code, message = thrown } = Object(thrown) as { code?: unknown; message?: unknown };
+        throw code ? thrown : new JerboaError("internal", String(message), { cause: thrown });
       },
     );
     this.#loaded.set(name, loading);

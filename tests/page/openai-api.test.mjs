@@ -214,3 +214,13 @@ test("a client repeats no request that fails because of the model or the device"
   }
   assert.deepEqual(outcomes, { large: [1, 422], gated: [1, 422], offline: [2, 500] });
 });
+
+test("a load that fails with the caller's own error is reported with its message", async () => {
+  for (const thrown of [new Error("The user pressed 'No'"), "The user pressed 'No'"]) {
+    const fetch = jerboa.createFetch({ a: () => { throw thrown; } });
+    const response = await fetch("http://jerboa/v1/chat/completions", { method: "POST", body: JSON.stringify({ model: "a", messages: user("x") }) });
+    assert.equal(response.status, 500);
+    const { message, type } = (await response.json()).error;
+    assert.deepEqual([message, type], ["The user pressed 'No'.", "server_error"]);
+  }
+});
