@@ -51,6 +51,9 @@ export class JerboaError extends Error {
   }
 }
 
+/** The errors behind the events of failed responses. */
+export const failures = new WeakMap<object, JerboaError>();
+
 /** The error of a cancelled operation. */
 export function aborted(what: string): JerboaError {
   return new JerboaError("aborted", `${what} was aborted.`);

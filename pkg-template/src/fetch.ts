@@ -1,7 +1,7 @@
 /** A `fetch` that serves OpenAI's HTTP API from loaded models: paths, status codes and streams. */
 
 import { describe, everyItem, valid } from "./check.js";
-import { invalidRequest, JerboaError } from "./errors.js";
+import { failures, invalidRequest, JerboaError } from "./errors.js";
 import { UNUSABLE_MODEL } from "./load.js";
 import type { Model } from "./model.js";
 
@@ -44,29 +44,42 @@ export function createFetch(models: ServedModels): typeof fetch {
   const registry = new ModelRegistry(models);
   return async (input, init) => {
     const request = new Request(input, init);
-    const { pathname } = new URL(request.url);
-    try {
-      const stored = /\/responses\/([^/]+)(\/input_items|\/cancel)?\/?$/.exec(pathname);
-      if (stored) return await storedResponse(registry, request.method, decodeURIComponent(stored[1]!), stored[2]);
-      if (request.method === "GET") return await listModels(registry, pathname);
-      const path = Object.keys(HANDLERS).find((each) => pathname.endsWith(`/${each}`));
-      if (!path || request.method !== "POST") return failure(404, "not_found", `${request.method} ${pathname} is not supported. Supported: ${Object.keys(HANDLERS).join(", ")}, models.`);
-      // A separate controller: the response outlives the call, and cancelling its stream must stop the model.
-      const controller = new AbortController();
-      request.signal.addEventListener("abort", () => controller.abort());
-      const body = await bodyOf(request);
-      const model = await registry.get((body as { model?: unknown } | null)?.model);
-      const answer = await HANDLERS[path]!(model, body as never, controller.signal);
-      if (answer instanceof Response) return answer;
-      if (typeof answer === "string") return new Response(answer, { headers: { "content-type": "text/plain; charset=utf-8" } });
-      return isStream(answer) ? streamed(answer, path === "responses", controller, request.signal) : Response.json(answer);
-    } catch (thrown) {
-      if (request.signal.aborted) throw request.signal.reason ?? new DOMException("The request was aborted.", "AbortError");
-      const error = JerboaError.from(thrown);
-      // Clients repeat what fails with 500, the AI SDK also against `x-should-retry`. A model that cannot run here is not loaded again.
-      return failure(STATUS[error.code] ?? (UNUSABLE_MODEL.has(error.code) ? 422 : 500), error.code, error.message);
-    }
+    const { signal } = request;
+    signal.throwIfAborted();
+    // A separate controller: the response outlives the call, and cancelling its stream must stop the model.
+    const controller = new AbortController();
+    const isAborted = new Promise<never>((_, reject) => {
+      signal.addEventListener("abort", () => {
+        controller.abort(signal.reason);
+        reject(signal.reason);
+      });
+    });
+    return Promise.race([respond(registry, request, controller), isAborted]);
   };
+}
+
+/** Answers a request. Errors become responses. */
+async function respond(registry: ModelRegistry, request: Request, controller: AbortController): Promise<Response> {
+  const { pathname } = new URL(request.url);
+  try {
+    const stored = /\/responses\/([^/]+)(\/input_items|\/cancel)?\/?$/.exec(pathname);
+    if (stored) return await storedResponse(registry, request.method, decodeURIComponent(stored[1]!), stored[2]);
+    if (request.method === "GET") return await listModels(registry, pathname);
+    const path = Object.keys(HANDLERS).find((each) => pathname.endsWith(`/${each}`));
+    if (!path || request.method !== "POST") throw new JerboaError("not_found", `${request.method} ${pathname} is not supported. Supported: ${Object.keys(HANDLERS).join(", ")}, models.`);
+    const body = (await bodyOf(request)) as { model?: unknown; echo?: unknown } | null;
+    const model = await registry.get(body?.model);
+    controller.signal.throwIfAborted();
+    const answer = await HANDLERS[path]!(model, body as never, controller.signal);
+    if (answer instanceof Response) return answer;
+    if (typeof answer === "string") return new Response(answer, { headers: { "content-type": "text/plain; charset=utf-8" } });
+    if (!isStream(answer)) return Response.json(answer);
+    const isNamed = path === "responses";
+    const opening = isNamed ? 2 : path === "chat/completions" || body?.echo ? 1 : 0;
+    return await streamed(answer, isNamed, opening, controller);
+  } catch (thrown) {
+    return failure(thrown);
+  }
 }
 
 /** The models of a `fetch`, by name. */
@@ -159,8 +172,8 @@ async function rerank(model: Model, body: { query?: unknown; documents?: unknown
 
 /** Reads or deletes a stored response, whichever model it is of. */
 async function storedResponse(registry: ModelRegistry, method: string, id: string, part: string | undefined): Promise<Response> {
-  if (part === "/cancel") return failure(400, "request", "A response in a page cannot be cancelled by its id. Abort the request instead.");
-  if (method !== "GET" && (method !== "DELETE" || part)) return failure(404, "not_found", `${method} of a stored response is not supported. Supported: GET, DELETE and GET /input_items.`);
+  if (part === "/cancel") throw invalidRequest("A response in a page cannot be cancelled by its id. Abort the request instead.");
+  if (method !== "GET" && (method !== "DELETE" || part)) throw new JerboaError("not_found", `${method} of a stored response is not supported. Supported: GET, DELETE and GET /input_items.`);
   let missing: unknown = new JerboaError("not_found", `The response '${id}' was not found. Send the whole conversation as 'input'.`);
   for (const { responses } of await registry.loaded()) {
     try {
@@ -176,7 +189,7 @@ async function bodyOf(request: Request): Promise<unknown> {
   try {
     return /^multipart/.test(request.headers.get("content-type") ?? "") ? fields(await request.formData()) : await request.json();
   } catch {
-    throw new JerboaError("request", "The request body is neither valid JSON nor form data. Send JSON, or multipart/form-data for audio.");
+    throw invalidRequest("The request body is neither valid JSON nor form data. Send JSON, or multipart/form-data for audio.");
   }
 }
 
@@ -195,40 +208,59 @@ async function listModels(registry: ModelRegistry, pathname: string): Promise<Re
   const entry = (id: string): object => ({ id, object: "model", created: 0, owned_by: "jerboa" });
   if (/\/models\/?$/.test(pathname)) return Response.json({ object: "list", data: registry.names().map(entry) });
   const [, name] = /\/models\/(.+)$/.exec(pathname) ?? [];
-  if (!name) return failure(404, "not_found", `GET ${pathname} is not supported. Supported: GET /models, /models/{id} and /responses/{id}.`);
+  if (!name) throw new JerboaError("not_found", `GET ${pathname} is not supported. Supported: GET /models, /models/{id} and /responses/{id}.`);
   const wanted = decodeURIComponent(name);
   if (!registry.isSingle && !registry.names().includes(wanted)) await registry.get(wanted);
   return Response.json(entry(registry.isSingle ? registry.names()[0]! : wanted));
 }
 
-/** An error in OpenAI's format. The header stops clients from retrying: the result would be the same. */
-function failure(status: number, code: string, message: string): Response {
-  const error = { message, code, param: null, type: status < 500 ? "invalid_request_error" : "server_error" };
-  return Response.json({ error }, { status, headers: { "x-should-retry": "false" } });
+/** An error in OpenAI's format, with its status code. */
+function described(thrown: unknown): [body: { error: object }, status: number] {
+  const { code, message } = JerboaError.from(thrown);
+  // Clients repeat what fails with 500, the AI SDK also against `x-should-retry`. A model that cannot run here is not loaded again.
+  const status = STATUS[code] ?? (UNUSABLE_MODEL.has(code) ? 422 : 500);
+  return [{ error: { message, code, param: null, type: status < 500 ? "invalid_request_error" : "server_error" } }, status];
+}
+
+/** The response of an error. The header stops clients from retrying: the result would be the same. */
+function failure(thrown: unknown): Response {
+  const [body, status] = described(thrown);
+  return Response.json(body, { status, headers: { "x-should-retry": "false" } });
 }
 
 function isStream(answer: unknown): answer is AsyncIterable<unknown> {
   return typeof answer === "object" && answer !== null && Symbol.asyncIterator in answer;
 }
 
-/** Encodes values as server-sent events; `named` ones by their type, without a final `[DONE]`. */
-function streamed(values: AsyncIterable<unknown>, named: boolean, controller: AbortController, signal: AbortSignal): Response {
+/**
+ * Encodes values as server-sent events; `isNamed` ones by their type, without a final `[DONE]`. Waits for the first
+ * value of the engine, which follows `opening` others: a request that it refuses has no response yet.
+ */
+async function streamed(values: AsyncIterable<unknown>, isNamed: boolean, opening: number, controller: AbortController): Promise<Response> {
   const iterator = values[Symbol.asyncIterator]();
+  const first: IteratorResult<unknown>[] = [];
+  while (first.length <= opening) {
+    const result = await iterator.next();
+    const failed = failures.get(result.value as object);
+    if (failed) throw failed;
+    first.push(result);
+  }
   const encoder = new TextEncoder();
-  const event = (text: string, name?: string): Uint8Array => encoder.encode(`${name ? `event: ${name}\n` : ""}data: ${text}\n\n`);
+  const event = (value: unknown, name?: string): Uint8Array => encoder.encode(`${name ? `event: ${name}\n` : ""}data: ${typeof value === "string" ? value : JSON.stringify(value)}\n\n`);
   const body = new ReadableStream<Uint8Array>({
+    start(stream) {
+      const { signal } = controller;
+      signal.addEventListener("abort", () => stream.error(signal.reason));
+    },
     async pull(stream) {
       try {
-        const { done, value } = await iterator.next();
-        if (signal.aborted) return stream.error(signal.reason);
-        if (!done) return stream.enqueue(event(JSON.stringify(value), named ? (value as { type: string }).type : undefined));
-        if (!named) stream.enqueue(event("[DONE]"));
-        stream.close();
+        const { done, value } = first.shift() ?? (await iterator.next());
+        if (!done) return stream.enqueue(event(value, isNamed ? (value as { type: string }).type : undefined));
+        if (!isNamed) stream.enqueue(event("[DONE]"));
       } catch (thrown) {
-        const { code, message } = JerboaError.from(thrown);
-        stream.enqueue(event(JSON.stringify({ error: { code, message, type: "server_error" } })));
-        stream.close();
+        stream.enqueue(event(described(thrown)[0]));
       }
+      stream.close();
     },
     async cancel() {
       controller.abort();

@@ -2,7 +2,7 @@
 
 import type { Chat, ChatCompletionChunk, ChatCompletionCreateParamsStreaming, ChatStream, ChatTokenLogprob, CompletionUsage, GenerationRequestOptions } from "./chat.js";
 import { checked, valid, validator } from "./check.js";
-import { aborted, invalidRequest, JerboaError } from "./errors.js";
+import { aborted, failures, invalidRequest, JerboaError } from "./errors.js";
 import type { ChatMessage } from "./messages.js";
 import { chatFormat, chatTools, echoedChoice, type IdentifiedItem, inputItems, messagesOf, newId, sharedFields, WHERE, withInstructions } from "./response-input.js";
 import { wrongTask } from "./tasks.js";
@@ -82,7 +82,7 @@ export class ResponseRunner {
     const events = new ResponseEvents(response, stream).run(lease, finish);
     if (p.stream) return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => events };
     let failure: unknown;
-    for await (const event of events) if (event.type === "response.failed") failure = FAILURES.get(event.response);
+    for await (const event of events) failure = failures.get(event);
     if (failure) throw failure;
     if (response.status === "cancelled") throw aborted("The response");
     return response;
@@ -139,15 +139,12 @@ export class ResponseRunner {
   }
 }
 
-/** The errors behind failed responses. */
-const FAILURES = new WeakMap<ModelResponse, unknown>();
-
 /** Turns the chunks of an answer into a response and its events. */
-  /** Tokens since the last text; the engine may hold their text back. */
-  readonly #scores: ChatTokenLogprob[] = [];
 class ResponseEvents {
   readonly #response: ModelResponse;
   readonly #stream: ChatStream;
+  /** Tokens since the last text; the engine may hold their text back. */
+  readonly #scores: ChatTokenLogprob[] = [];
   #count = 0;
   #isComplete = true;
 
@@ -168,9 +165,10 @@ class ResponseEvents {
       const error = JerboaError.from(thrown);
       response.status = "failed";
       response.error = { code: "server_error", message: error.message };
-      FAILURES.set(response, error);
       finish();
-      yield this.#event({ type: "response.failed", response });
+      const event = this.#event({ type: "response.failed", response });
+      failures.set(event, error);
+      yield event;
       return;
     } finally {
       // The caller left the loop, maybe before the first token.

@@ -215,6 +215,69 @@ test("a client repeats no request that fails because of the model or the device"
   assert.deepEqual(outcomes, { large: [1, 422], gated: [1, 422], offline: [2, 500] });
 });
 
+test("a request of createFetch is aborted before its work, while its model loads, and in its stream", async () => {
+  const model = await load();
+  const words = Array.from({ length: 300 }, (_, i) => `w${i}`).join(" ");
+  const post = (fetch, body, signal) => fetch("http://jerboa/v1/chat/completions", { method: "POST", body: JSON.stringify({ model: "a", messages: user(words), ...body }), signal });
+  const fetch = jerboa.createFetch(model);
+  const ended = fake.seen.ends.length;
+  for (const stream of [false, true]) {
+    const [, sent] = await requests(() => assert.rejects(post(fetch, { stream }, AbortSignal.abort()), { name: "AbortError" }));
+    assert.deepEqual(sent, []);
+  }
+  await assert.rejects(post(fetch, {}, AbortSignal.abort(new Error("left the page"))), /left the page/);
+
+  let loaded;
+  const slow = jerboa.createFetch({ a: () => new Promise((resolve) => (loaded = resolve)) });
+  const controller = new AbortController();
+  const first = post(slow, {}, controller.signal);
+  const second = post(slow, { messages: user("still works") });
+  while (!loaded) await new Promise((resolve) => setTimeout(resolve, 1));
+  controller.abort();
+  await assert.rejects(first, { name: "AbortError" });
+  const [response, sent] = await requests(() => (loaded(model), second));
+  assert.equal((await response.json()).choices[0].message.content, "still works");
+  assert.equal(sent.length, 1, "the aborted request asks nothing of the model");
+
+  const { body } = await post(fetch, { stream: true });
+  await body.cancel();
+  const stopping = new AbortController();
+  const reader = (await post(fetch, { stream: true }, stopping.signal)).body.getReader();
+  await reader.read();
+  stopping.abort();
+  await assert.rejects(async () => { while (!(await reader.read()).done); }, { name: "AbortError" });
+  while (fake.seen.ends.length < ended + 3) await new Promise((resolve) => setTimeout(resolve, 1));
+  assert.deepEqual(fake.seen.ends.slice(ended), ["stop", "abort", "abort"]);
+});
+
+test("an invalid request has status 400 with and without stream, and later errors have their type and code", async () => {
+  const model = await load();
+  const fetch = jerboa.createFetch(model);
+  const post = async (path, body) => {
+    const response = await fetch(`http://jerboa/v1/${path}`, { method: "POST", body: JSON.stringify(body) });
+    return [response.status, await response.text()];
+  };
+  const grammar = { type: "regex", pattern: "" };
+  for (const [path, body] of [["chat/completions", { messages: user("x"), grammar }], ["responses", { input: "x", grammar }]]) {
+    const [status, refused] = await post(path, body);
+    assert.equal(status, 400);
+    const { code, type } = JSON.parse(refused).error;
+    assert.deepEqual([code, type], ["request", "invalid_request_error"]);
+    assert.deepEqual(await post(path, { ...body, stream: true }), [400, refused]);
+  }
+  const echoed = await post("completions", { prompt: "a b", echo: true, stream: true });
+  assert.equal(echoed[1].match(/"text":"(.*?)"/g).join(), '"text":"a b","text":"a","text":" b","text":""');
+  for (const after of [0, 2]) {
+    const lossy = jerboa.createFetch(await load());
+    fake.losses.push({ call: "generate", after }, { call: "load" });
+    const response = await lossy("http://jerboa/v1/chat/completions", { method: "POST", body: JSON.stringify({ messages: user("a b c"), stream: true }) });
+    const text = await response.text();
+    assert.equal(response.status, after ? 200 : 500);
+    const { error } = JSON.parse(after ? text.trim().split("data: ").at(-1) : text);
+    assert.deepEqual([error.code, error.type], ["device_lost", "server_error"]);
+  }
+});
+
 test("a load that fails with the caller's own error is reported with its message", async () => {
   for (const thrown of [new Error("The user pressed 'No'"), "The user pressed 'No'"]) {
     const fetch = jerboa.createFetch({ a: () => { throw thrown; } });
