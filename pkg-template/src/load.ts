@@ -142,9 +142,11 @@ async function load({ backend, warning }: OpenedBackend, { wanted, warning: give
     calibration = await calibrateDevice(notes, userAgent(), (group) => backend.call("calibrate", [group]));
     options.features = { ...options.features, group: calibration?.group ?? "1" };
   }
-  const problems = await checkDeviceOnce(backend, notes, touchPoints);
+  // The checks run while files arrive.
+  const checking = checkDeviceOnce(backend, notes, touchPoints);
   begin();
   const info = await backend.call("load", [options], call);
+  const problems = await checking;
   const warnings = [...(info.warnings ?? []), ...[warning, given, ...problems].filter((w) => w !== undefined)];
   // If the backend closes or fails meanwhile, storing has ended too.
   const stored = backend.call("persisted", []).then((all) => void warnings.push(...all.filter((w) => !warnings.includes(w))), () => backend.close());
@@ -164,7 +166,7 @@ async function load({ backend, warning }: OpenedBackend, { wanted, warning: give
 /** Finished loads that are still writing to the cache. */
 const pendingStores = new Set<Promise<void>>();
 
-/** Failures of the device checks, run once per browser version before its first model. */
+/** Failures of the device checks, run once per browser version with its first model. Never rejects. */
 async function checkDeviceOnce(backend: Backend, notes: Notes, touchPoints: number): Promise<string[]> {
   const seen = notes.read<{ agent: string; problems: string[] }>("device");
   if (!notes.available || seen?.agent === userAgent()) return seen?.problems ?? [];
