@@ -5,6 +5,7 @@
 //! `{m,n}`; `#` starts a comment. Every character class becomes a terminal of one character, which
 //! keeps the meaning of a context-free grammar over characters.
 
+use crate::calls::literal;
 use std::fmt::Write;
 
 /// Returns the grammar in Lark syntax, with the rule `root` as `start`.
@@ -246,7 +247,7 @@ impl<'a> Parser<'a> {
                 Some(c) => text.push(c),
             }
         }
-        Ok(serde_json::Value::String(text).to_string())
+        Ok(literal(&text))
     }
 
     fn class(&mut self) -> Result<String, String> {

@@ -115,10 +115,7 @@ impl Constraint<'_> {
                 )));
             }
             Constraint::Choice(strings) => {
-                let alternatives: Vec<String> = strings
-                    .iter()
-                    .map(|s| Value::String(s.clone()).to_string())
-                    .collect();
+                let alternatives: Vec<String> = strings.iter().map(|s| calls::literal(s)).collect();
                 // One terminal, which is compiled to one expression.
                 TopLevelGrammar::from_lark(format!(
                     "start: CHOICE\nCHOICE: {}",

@@ -227,6 +227,10 @@ fn regular_expressions_choices_and_lark() {
     assert!(takes(Constraint::Choice(&choices), "yes \"sir\""));
     assert!(takes(Constraint::Choice(&choices), "no\n"));
     assert!(!takes(Constraint::Choice(&choices), "no"));
+    let choices = [String::new(), "a\u{7f}".to_owned()];
+    assert!(takes(Constraint::Choice(&choices), ""));
+    assert!(takes(Constraint::Choice(&choices), "a\u{7f}"));
+    assert!(takes(Constraint::Regex(""), ""));
     let lark = "start: greeting \" \" NAME\ngreeting: \"hello\" | \"bye\"\nNAME: /[A-Z][a-z]+/";
     assert!(takes(Constraint::Lark(lark), "bye Ada"));
     assert!(!takes(Constraint::Lark(lark), "bye ada"));
@@ -253,6 +257,10 @@ ws    ::= [ \t\n]*
     assert!(takes(Constraint::Gbnf(counted), "zü"));
     assert!(!takes(Constraint::Gbnf(counted), "bü"));
     assert!(!takes(Constraint::Gbnf(counted), "]ü"));
+
+    let maybe = "root ::= \"\" | \"a\\x7f\" [/\\x5d]";
+    assert!(takes(Constraint::Gbnf(maybe), ""));
+    assert!(takes(Constraint::Gbnf(maybe), "a\u{7f}/"));
 
     let ambiguous = "root ::= [a-z]* \"z\"";
     assert!(takes(Constraint::Gbnf(ambiguous), "azz"));

@@ -7,14 +7,17 @@ use llguidance::regex_to_lark;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Text as a Lark string.
+/// Text as a Lark string, which is a JSON string without control characters.
 pub fn literal(text: &str) -> String {
-    Value::String(text.to_owned()).to_string()
+    let json = Value::String(text.to_owned()).to_string();
+    json.replace('\u{7f}', "\\u007f")
 }
 
-/// A regular expression for use between slashes, with the classes of JSON Schema's dialect.
-pub fn in_slashes(pattern: &str) -> String {
-    regex_to_lark(pattern, "dw")
+/// A regular expression between slashes, with the classes of JSON Schema's dialect.
+pub fn regex(pattern: &str) -> String {
+    // Two slashes begin a comment.
+    let pattern = if pattern.is_empty() { "(?:)" } else { pattern };
+    format!("/{}/", regex_to_lark(pattern, "dw"))
 }
 
 /// Joins neighbouring texts, so that names of which one begins with the other stay apart.
@@ -72,7 +75,7 @@ impl LarkWriter {
         let items = parts.iter().map(|part| match part {
             Part::Text(text) => literal(text),
             Part::Token(id) => format!("<[{id}]>"),
-            Part::Pattern { pattern } => format!("/{}/", in_slashes(pattern)),
+            Part::Pattern { pattern } => regex(pattern),
         });
         items.collect::<Vec<_>>().join(" ")
     }

@@ -10,6 +10,7 @@ mod raw;
 
 use crate::schema;
 use lark::LarkWriter;
+pub use lark::literal;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use notation::Arguments;
 use serde::Deserialize;
@@ -194,7 +195,7 @@ impl AnswerSpec {
                     // A mark that is text ends the terminal: terminals are greedy.
                     Some((Part::Text(mark), rest)) => {
                         let end = notation::without(std::slice::from_ref(mark));
-                        let until = format!("({}{end}) {}", calls.text, lark::literal(mark));
+                        let until = format!("({}{end}) {}", calls.text, literal(mark));
                         format!("{} {}", lark.terminal(&until), lark.sequence(rest))
                     }
                     _ => format!("{} {close}", lark.terminal(&calls.text)),
@@ -268,10 +269,8 @@ impl AnswerSpec {
         let mut first = Vec::new();
         let mut next = Vec::new();
         let mut behind = Vec::new();
-        let text = format!(
-            "/(?s:.*)/ & ~/(?s:.*)(?:{})(?s:.*)/",
-            lark::in_slashes(&spelling.opener)
-        );
+        let opener = lark::regex(&format!("(?s:.*)(?:{})(?s:.*)", spelling.opener));
+        let text = format!("/(?s:.*)/ & ~{opener}");
         for tool in &self.tools {
             let named = |error: String| format!("tool '{}': {error}", tool.name);
             check_name(&tool.name).map_err(named)?;
@@ -296,7 +295,7 @@ impl AnswerSpec {
             // Text up to a marker that is text is one terminal with it: terminals are greedy.
             behind.push(match opened.split_first() {
                 Some((Part::Text(start), rest)) => {
-                    let until = format!("({text}) {}", lark::literal(start));
+                    let until = format!("({text}) {}", literal(start));
                     format!(
                         "{} {} {arguments}",
                         lark.terminal(&until),

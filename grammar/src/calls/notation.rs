@@ -3,7 +3,7 @@
 //! Objects, lists, alternatives and constants are rules of the notation. What has no rule here is
 //! written in JSON, which the parser of every notation reads as well.
 
-use super::lark::{LarkWriter, in_slashes, literal};
+use super::lark::{LarkWriter, literal, regex};
 use super::{Notation, Part, Spelling, raw};
 use crate::schema;
 use serde_json::{Map, Value, json};
@@ -404,7 +404,7 @@ impl<'a> ValueWriter<'a> {
                 alternatives.push(self.tagged_string(&format!("{string}{misread}")));
             }
             for text in constants {
-                let text = format!("/{}/", in_slashes(&escaped(text)));
+                let text = regex(&escaped(text));
                 alternatives.push(self.tagged_string(&format!("{text}{misread}")));
             }
         }
@@ -522,8 +522,8 @@ pub fn without(ends: &[String]) -> String {
         return String::new();
     }
     let ends: Vec<String> = ends.iter().map(|end| escaped(end)).collect();
-    let pattern = in_slashes(&ends.join("|"));
-    format!(" & ~/(?s:.*)(?:{pattern})(?s:.*)/")
+    let pattern = regex(&format!("(?s:.*)(?:{})(?s:.*)", ends.join("|")));
+    format!(" & ~{pattern}")
 }
 
 /// A text as a regular expression.
@@ -542,9 +542,8 @@ fn escaped(text: &str) -> String {
 fn misread_as(others: &[Value]) -> String {
     let mut terms = String::new();
     let mut exclude = |pattern: &str| {
-        terms.push_str(" & ~/");
-        terms.push_str(&in_slashes(pattern));
-        terms.push('/');
+        terms.push_str(" & ~");
+        terms.push_str(&regex(pattern));
     };
     let is_one = |kind: &str, constant: fn(&Value) -> bool| {
         others.iter().any(|other| {

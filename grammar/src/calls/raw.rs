@@ -1,6 +1,6 @@
 //! Strings without quotes and escapes, as regular expressions.
 
-use super::lark::in_slashes;
+use super::lark::regex;
 use serde_json::Value;
 
 /// Formats that JSON Schema names, where the string stands without quotes. Dates, times and
@@ -36,7 +36,7 @@ pub fn string(schema: &Value, is_strict: bool) -> Result<String, String> {
         (least, most) => format!("/(?s:.){{{least},{most}}}/"),
     }];
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
-        terms.push(format!("/{}/", in_slashes(&search(pattern))));
+        terms.push(regex(&search(pattern)));
     }
     for part in schema
         .get("allOf")
@@ -48,7 +48,7 @@ pub fn string(schema: &Value, is_strict: bool) -> Result<String, String> {
     }
     if let Some(format) = schema.get("format").and_then(Value::as_str) {
         match FORMATS.iter().find(|(name, _)| *name == format) {
-            Some((_, pattern)) => terms.push(format!("/{}/", in_slashes(pattern))),
+            Some((_, pattern)) => terms.push(regex(pattern)),
             None if is_strict => return Err(format!("the format '{format}' cannot be enforced")),
             None => {}
         }

@@ -1,0 +1,144 @@
+//! Calls in the notations of the families, followed byte by byte.
+
+use jerboa_grammar::{GrammarError, Vocabulary, with_source};
+use serde_json::{Value, json};
+
+const END: u32 = 256;
+
+/// `<parameter=KEY>VALUE</parameter>`, with a function's name before and a semicolon behind.
+fn function_xml() -> Value {
+    json!({
+        "format": "function-xml", "notation": "tags", "opener": "<function=",
+        "open": [], "head": ["<function="], "middle": [">\n"], "tail": [";"], "between": [],
+        "close": [], "isParallel": false,
+        "keyOpen": ["<parameter="], "keyClose": [">\n"], "valueClose": ["\n</parameter>\n"],
+        "stringEnds": ["</parameter>", "\n<parameter=", "\n</function>"],
+    })
+}
+
+/// `<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>`.
+fn glm() -> Value {
+    let mut spelling = function_xml();
+    spelling["format"] = "glm".into();
+    spelling["keyOpen"] = json!(["<arg_key>"]);
+    spelling["keyClose"] = json!(["</arg_key><arg_value>"]);
+    spelling["valueClose"] = json!(["</arg_value>"]);
+    spelling["stringEnds"] = json!(["</arg_value>"]);
+    spelling
+}
+
+/// `NAME(KEY=VALUE, …);`.
+fn pythonic() -> Value {
+    json!({
+        "format": "lfm2", "notation": "python", "opener": "CALL",
+        "open": ["CALL "], "head": [], "middle": ["("], "tail": [");"], "between": [],
+        "close": [], "isParallel": false,
+    })
+}
+
+/// `call:NAME{KEY:VALUE,…};` with `<q>` around strings.
+fn gemma() -> Value {
+    json!({
+        "format": "gemma4", "notation": "delimited", "opener": "call:",
+        "open": [], "head": ["call:"], "middle": ["{"], "tail": ["};"], "between": [],
+        "close": [], "isParallel": false, "delimiter": ["<q>"], "stringEnds": ["<q>"],
+    })
+}
+
+/// The grammar of a call of `f`, and whether it accepts this text to its end.
+fn takes(
+    spelling: &Value,
+    parameters: &Value,
+    is_strict: bool,
+    text: &str,
+) -> Result<bool, GrammarError> {
+    let mut tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte]).collect();
+    tokens.push(b"<end>".to_vec());
+    let vocabulary = Vocabulary::new(tokens, &[END])?;
+    let spec = json!({
+        "spelling": spelling, "choice": "required", "parallel": false,
+        "tools": [{ "name": "f", "parameters": parameters, "strict": is_strict }],
+    });
+    let mut grammar = with_source("answer", &spec.to_string(), |constraint| {
+        vocabulary.grammar(constraint)
+    })??;
+    for byte in text.bytes() {
+        let mut words = vec![0; vocabulary.mask_words()];
+        grammar.write_mask(&mut words)?;
+        if words[usize::from(byte) / 32] >> (byte % 32) & 1 == 0 {
+            return Ok(false);
+        }
+        grammar.accept(u32::from(byte))?;
+    }
+    Ok(grammar.is_complete())
+}
+
+/// Parameters with one argument `a`, which is required.
+fn argument(schema: &Value) -> Value {
+    json!({ "type": "object", "properties": { "a": schema }, "required": ["a"] })
+}
+
+/// A call with this text as the value of `a`.
+fn xml_call(value: &str) -> String {
+    format!("<function=f>\n<parameter=a>\n{value}\n</parameter>\n;")
+}
+
+fn glm_call(value: &str) -> String {
+    format!("<function=f>\n<arg_key>a</arg_key><arg_value>{value}</arg_value>;")
+}
+
+/// Asserts which values of `a` the notations with tags accept.
+fn assert_tagged(parameters: &Value, good: &[&str], bad: &[&str]) {
+    for is_strict in [true, false] {
+        for (values, expected) in [(good, true), (bad, false)] {
+            for value in values {
+                for (spelling, call) in
+                    [(function_xml(), xml_call(value)), (glm(), glm_call(value))]
+                {
+                    let found = takes(&spelling, parameters, is_strict, &call)
+                        .unwrap_or_else(|error| panic!("{parameters}: {error}"));
+                    assert_eq!(found, expected, "{parameters} {is_strict}: {call:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn strings_between_tags_may_be_empty() {
+    for schema in [
+        json!({ "type": "string", "enum": ["", "asc"] }),
+        json!({ "enum": ["", "asc"] }),
+        json!({ "anyOf": [{ "const": "" }, { "const": "asc" }] }),
+    ] {
+        assert_tagged(&argument(&schema), &["", "asc"], &["as", "desc", " "]);
+    }
+    for schema in [
+        json!({ "const": "" }),
+        json!({ "type": "string", "maxLength": 0 }),
+        json!({ "type": "string", "pattern": "^$" }),
+    ] {
+        assert_tagged(&argument(&schema), &[""], &["x"]);
+    }
+    let any = argument(&json!({ "type": "string", "pattern": "" }));
+    assert_tagged(&any, &["", "x"], &[]);
+}
+
+#[test]
+fn constants_may_contain_lark_syntax() {
+    let texts = ["//", "#", "/* a", "\\", "\"", "a\u{7f}b", "x\ny", "é"];
+    let schema = argument(&json!({ "enum": texts }));
+    assert_tagged(&schema, &texts, &["/", "a", "x"]);
+    for text in texts {
+        let call = format!("CALL f(a={});", json!(text));
+        assert!(
+            takes(&pythonic(), &schema, true, &call).expect("a grammar"),
+            "{call}"
+        );
+        let call = format!("call:f{{a:<q>{text}<q>}};");
+        assert!(
+            takes(&gemma(), &schema, true, &call).expect("a grammar"),
+            "{call}"
+        );
+    }
+}
