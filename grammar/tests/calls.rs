@@ -142,3 +142,74 @@ fn constants_may_contain_lark_syntax() {
         );
     }
 }
+
+#[test]
+fn names_that_a_format_cannot_write_are_refused() {
+    let parameters = |name: &str, is_required: bool| {
+        let required: &[&str] = if is_required { &[name] } else { &[] };
+        json!({ "type": "object", "properties": { name: { "const": 1 } }, "required": required })
+    };
+    let xml = |name: &str| format!("<function=f>\n<parameter={name}>\n1\n</parameter>\n;");
+    let tags =
+        |name: &str| format!("<function=f>\n<arg_key>{name}</arg_key><arg_value>1</arg_value>;");
+    let python = |name: &str| format!("CALL f({name}=1);");
+    let words = |name: &str| format!("call:f{{{name}:1}};");
+    let quoted = |name: &str| format!("call:f{{<q>{name}<q>:1}};");
+    for (spelling, name, call) in [
+        (function_xml(), "user-id", xml("user-id")),
+        (function_xml(), "a b", xml("a b")),
+        (function_xml(), "", xml("")),
+        (glm(), "a>b", tags("a>b")),
+        (pythonic(), "größe_2", python("größe_2")),
+        (pythonic(), "2nd", python("2nd")),
+        (gemma(), "user_id", words("user_id")),
+        (gemma(), "user-id", quoted("user-id")),
+        (gemma(), "", quoted("")),
+    ] {
+        let found = takes(&spelling, &parameters(name, true), true, &call);
+        assert!(found.expect("a grammar"), "{call}");
+    }
+    for (spelling, name, reason) in [
+        (
+            pythonic(),
+            "user-id",
+            "may contain only letters, digits and '_'",
+        ),
+        (pythonic(), "a.b", "may contain only letters"),
+        (pythonic(), "first name", "may contain only letters"),
+        (pythonic(), "a\"b", "may contain only letters"),
+        (pythonic(), "", "may contain only letters"),
+        (function_xml(), "a>b", "may contain no '>'"),
+        (function_xml(), "a\nb", "may contain no '>' or line break"),
+        (function_xml(), " a", "no blanks or quotes around it"),
+        (function_xml(), "\"a\"", "no blanks or quotes around it"),
+        (glm(), "a</arg_key>", "may contain no '</'"),
+        (glm(), "a ", "no blanks or quotes around it"),
+        (gemma(), "a:b", "may contain no ':'"),
+        (gemma(), "a}", "may contain no ':'"),
+    ] {
+        for (is_required, is_strict) in [(true, true), (false, false)] {
+            let found = takes(&spelling, &parameters(name, is_required), is_strict, "");
+            let error = found.expect_err("refused").to_string();
+            let start = format!("tools: tool 'f': argument '{name}': a name in the format");
+            assert!(error.starts_with(&start) || name.contains('\n'), "{error}");
+            assert!(
+                error.contains(reason) && error.ends_with("Rename the argument."),
+                "{error}"
+            );
+        }
+    }
+    // Names inside an argument are quoted.
+    let inner = argument(&json!({
+        "type": "object", "properties": { "user-id": { "const": 1 } }, "required": ["user-id"],
+    }));
+    for (spelling, call) in [
+        (pythonic(), "CALL f(a={\"user-id\": 1});"),
+        (function_xml(), xml_call("{\"user-id\":1}").as_str()),
+    ] {
+        assert!(
+            takes(&spelling, &inner, true, call).expect("a grammar"),
+            "{call}"
+        );
+    }
+}

@@ -89,12 +89,60 @@ impl Arguments<'_> {
             ));
         }
         let members = members(object);
+        for member in &members {
+            self.check_name(member.name)?;
+        }
         match self.spelling.notation {
             Notation::Tags => writer.tags(&members),
             Notation::Python => writer.members(&members, "=", ", "),
             _ => writer.members(&members, ":", ","),
         }
     }
+}
+
+impl Arguments<'_> {
+    /// Refuses an argument's name that the parser of the format would read as another one.
+    fn check_name(&self, name: &str) -> Result<(), String> {
+        // The parsers drop blanks and quotes around a name.
+        let has_ends = name.trim_matches(|c: char| c.is_whitespace() || c == '"') != name;
+        let (is_legible, allowed) = match self.spelling.notation {
+            Notation::Json => return Ok(()),
+            Notation::Python => (is_word(name), "only letters, digits and '_'"),
+            Notation::Delimited => (
+                !has_ends && !name.contains([':', '{', '}']),
+                "no ':', '{' or '}', and no blanks or quotes around it",
+            ),
+            Notation::Tags => {
+                let is_closed_by_bracket = matches!(
+                    self.spelling.key_close.first(),
+                    Some(Part::Text(text)) if text.starts_with('>')
+                );
+                let has_end = match is_closed_by_bracket {
+                    true => name.contains('>'),
+                    false => name.contains("</"),
+                };
+                (
+                    !has_ends && !has_end && !name.contains(['\n', '\r']),
+                    match is_closed_by_bracket {
+                        true => "no '>' or line break, and no blanks or quotes around it",
+                        false => "no '</' or line break, and no blanks or quotes around it",
+                    },
+                )
+            }
+        };
+        match is_legible {
+            true => Ok(()),
+            false => Err(format!(
+                "argument '{name}': a name in the format '{}' may contain {allowed}. Rename the argument.",
+                self.spelling.format
+            )),
+        }
+    }
+}
+
+/// Whether a key can stand without quotes.
+fn is_word(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_')
 }
 
 /// A property: its name, its schema and whether it must be there.
@@ -200,12 +248,8 @@ impl<'a> ValueWriter<'a> {
 
     /// A key: a word where it can be one.
     fn key(&mut self, name: &str) -> String {
-        let is_word = |c: char| c.is_alphanumeric() || c == '_';
-        if !name.is_empty() && name.chars().all(is_word) {
-            return literal(name);
-        }
         match self.spelling.notation {
-            Notation::Delimited => {
+            Notation::Delimited if !is_word(name) => {
                 let delimiter = &self.spelling.delimiter;
                 let parts = [delimiter, &[Part::Text(name.to_owned())][..], delimiter].concat();
                 self.lark.sequence(&parts)
