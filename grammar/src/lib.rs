@@ -86,6 +86,7 @@ impl Constraint<'_> {
         };
         Ok(match self {
             Constraint::JsonSchema(schema) => {
+                let schema = &schema::resolve_references(schema).map_err(invalid)?;
                 schema::check_size(schema).map_err(invalid)?;
                 if schema == &Value::Bool(false) {
                     return Err(invalid(

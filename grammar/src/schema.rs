@@ -1,6 +1,7 @@
 //! Prepares a JSON schema for the compiler: bounded whitespace, and formats by RFC 3339.
 
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 
 /// Whitespace between JSON tokens: a blank, or a line end with up to eight levels of indentation by
 /// two blanks or a tab. A model that keeps writing whitespace would otherwise never end.
@@ -52,6 +53,184 @@ const MAX_SCHEMAS: usize = 2_000;
 const MAX_DEPTH: usize = 64;
 /// Maximum schemas visited while the nesting is measured.
 const MAX_VISITS: usize = 50_000;
+
+/// Keywords whose value is an object of schemas by name.
+const NAMED_SCHEMAS: [&str; 5] = [
+    "properties",
+    "patternProperties",
+    "dependentSchemas",
+    "$defs",
+    "definitions",
+];
+
+/// Rewrites each `$ref` as a plain pointer from the root, such as `#/$defs/day`: the compiler reads
+/// neither escapes nor `$anchor`. A target that has no plain pointer is copied to `$defs`.
+///
+/// # Errors
+/// Names a reference in use that has no target within the schema.
+pub fn resolve_references(schema: &Value) -> Result<Value, String> {
+    let mut root = schema.clone();
+    let names = schema_names(schema);
+    // Pointers of the targets, and the names of their copies.
+    let mut copies: Vec<(String, String)> = Vec::new();
+    each_schema(&mut root, &mut |fields| {
+        let Some(Value::String(reference)) = fields.get_mut("$ref") else {
+            return;
+        };
+        let Some(pointer) = pointer_of(schema, reference, &names) else {
+            return;
+        };
+        if !pointer.contains(['~', '%']) && !pointer.ends_with('/') {
+            *reference = format!("#{pointer}");
+            return;
+        }
+        let known = copies.iter().find(|(target, _)| *target == pointer);
+        let name = match known {
+            Some((_, name)) => name.clone(),
+            None => {
+                let name = (copies.len()..)
+                    .map(|number| format!("ref{number}"))
+                    .find(|name| schema.pointer(&format!("/$defs/{name}")).is_none())
+                    .unwrap_or_default();
+                copies.push((pointer, name.clone()));
+                name
+            }
+        };
+        *reference = format!("#/$defs/{name}");
+    });
+    let copies: Vec<(String, Value)> = copies
+        .into_iter()
+        .filter_map(|(pointer, name)| Some((name, root.pointer(&pointer)?.clone())))
+        .collect();
+    if let Value::Object(fields) = &mut root
+        && !copies.is_empty()
+    {
+        match fields.get_mut("$defs") {
+            Some(Value::Object(definitions)) => definitions.extend(copies),
+            _ => {
+                fields.insert(
+                    "$defs".to_owned(),
+                    Value::Object(copies.into_iter().collect()),
+                );
+            }
+        }
+    }
+    check_references(&root)?;
+    Ok(root)
+}
+
+/// Refuses a reference without a target, unless only unused definitions have it.
+fn check_references(root: &Value) -> Result<(), String> {
+    let mut open = vec![root];
+    let mut known = HashSet::new();
+    while let Some(schema) = open.pop() {
+        each_inside(schema, &mut |inner| open.push(inner));
+        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
+            continue;
+        };
+        if !known.insert(reference) {
+            continue;
+        }
+        let pointer = reference.strip_prefix('#').ok_or_else(|| {
+            format!("the '$ref' '{reference}' is outside the schema. Copy its target to '$defs'.")
+        })?;
+        open.push(root.pointer(pointer).ok_or_else(|| {
+            format!("the '$ref' '{reference}' has no target in the schema. Define it in '$defs'.")
+        })?);
+    }
+    Ok(())
+}
+
+/// The pointers of schemas that have a name: `#ANCHOR`, or the URI of an `$id`.
+fn schema_names(schema: &Value) -> Vec<(String, String)> {
+    let mut names = Vec::new();
+    let mut open = vec![(String::new(), schema)];
+    while let Some((pointer, schema)) = open.pop() {
+        let Value::Object(fields) = schema else {
+            continue;
+        };
+        for key in ["$anchor", "$dynamicAnchor"] {
+            if let Some(name) = fields.get(key).and_then(Value::as_str) {
+                names.push((format!("#{name}"), pointer.clone()));
+            }
+        }
+        // Drafts up to 7 write an anchor as an `$id` with a number sign.
+        if let Some(name) = fields.get("$id").and_then(Value::as_str) {
+            names.push((name.trim_end_matches('#').to_owned(), pointer.clone()));
+        }
+        for (key, value) in fields {
+            let inner = format!("{pointer}/{}", pointer_segment(key));
+            match (key.as_str(), value) {
+                ("const" | "enum" | "default" | "examples", _) => {}
+                (key, Value::Object(schemas)) if NAMED_SCHEMAS.contains(&key) => {
+                    open.extend(schemas.iter().map(|(name, schema)| {
+                        (format!("{inner}/{}", pointer_segment(name)), schema)
+                    }));
+                }
+                (_, Value::Array(schemas)) => {
+                    open.extend(
+                        schemas
+                            .iter()
+                            .enumerate()
+                            .map(|(index, schema)| (format!("{inner}/{index}"), schema)),
+                    );
+                }
+                (_, value) => open.push((inner, value)),
+            }
+        }
+    }
+    names
+}
+
+/// A name as part of a pointer, by RFC 6901.
+fn pointer_segment(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// The pointer of a reference's target.
+fn pointer_of(root: &Value, reference: &str, names: &[(String, String)]) -> Option<String> {
+    let named = |name: &str| {
+        let found = names.iter().find(|(known, _)| known == name);
+        found.map(|(_, pointer)| pointer.clone())
+    };
+    // Generators of schemas also write names as they are.
+    [&percent_decoded(reference), reference]
+        .into_iter()
+        .find_map(|reference| {
+            let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+            let start = match base {
+                "" => String::new(),
+                base => named(base)?,
+            };
+            let pointer = match fragment {
+                "" => start,
+                fragment if fragment.starts_with('/') => format!("{start}{fragment}"),
+                fragment => named(&format!("#{fragment}"))?,
+            };
+            root.pointer(&pointer).is_some().then_some(pointer)
+        })
+}
+
+/// A URI's text without percent-encoding.
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let code = tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        let code = code.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match code {
+            Some(code) if byte == b'%' => {
+                bytes.push(code);
+                rest = &tail[2..];
+            }
+            _ => {
+                bytes.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
 
 /// Checks the size of a schema, which the compiler's stack limits.
 ///
@@ -157,38 +336,43 @@ pub fn prepare(schema: &Value, is_strict: bool) -> Value {
     schema
 }
 
-/// Replaces formats by patterns in a schema and the schemas inside it. Values of `const`, `enum`,
-/// `default` and `examples` are data and stay as they are.
+/// Replaces formats by patterns in a schema and the schemas inside it.
 pub fn replace_formats(schema: &mut Value) {
-    let Value::Object(fields) = schema else {
-        return;
-    };
-    replace_format(fields);
-    for (key, value) in fields.iter_mut() {
-        match key.as_str() {
-            "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas" => {
-                if let Value::Object(schemas) = value {
-                    schemas.values_mut().for_each(replace_formats);
+    each_schema(schema, &mut replace_format);
+}
+
+/// Points references into the copy of their schema at `#/$defs/NAME`.
+pub fn move_references(schema: &mut Value, name: &str) {
+    each_schema(schema, &mut |fields| {
+        if let Some(Value::String(reference)) = fields.get_mut("$ref")
+            && let Some(pointer) = reference.strip_prefix('#')
+        {
+            *reference = format!("#/$defs/{name}{pointer}");
+        }
+    });
+}
+
+/// Calls `f` with a schema and each schema inside it, definitions included. Values of `const`,
+/// `enum`, `default` and `examples` are data.
+fn each_schema(schema: &mut Value, f: &mut dyn FnMut(&mut Map<String, Value>)) {
+    match schema {
+        Value::Object(fields) => {
+            f(fields);
+            for (key, value) in fields.iter_mut() {
+                match (key.as_str(), value) {
+                    ("const" | "enum" | "default" | "examples", _) => {}
+                    (key, Value::Object(schemas)) if NAMED_SCHEMAS.contains(&key) => {
+                        schemas
+                            .values_mut()
+                            .for_each(|schema| each_schema(schema, f));
+                    }
+                    // A reference may point into a keyword that JSON Schema does not define.
+                    (_, value) => each_schema(value, f),
                 }
             }
-            "allOf" | "anyOf" | "oneOf" | "prefixItems" | "items" => match value {
-                Value::Array(schemas) => schemas.iter_mut().for_each(replace_formats),
-                schema => replace_formats(schema),
-            },
-            "additionalProperties"
-            | "additionalItems"
-            | "propertyNames"
-            | "contains"
-            | "not"
-            | "if"
-            | "then"
-            | "else"
-            | "unevaluatedItems"
-            | "unevaluatedProperties" => {
-                replace_formats(value);
-            }
-            _ => {}
         }
+        Value::Array(schemas) => schemas.iter_mut().for_each(|schema| each_schema(schema, f)),
+        _ => {}
     }
 }
 

@@ -213,3 +213,33 @@ fn names_that_a_format_cannot_write_are_refused() {
         );
     }
 }
+
+#[test]
+fn references_of_arguments_may_be_spelled_in_every_way() {
+    for (reference, definitions) in [
+        ("#/$defs/a~1b", json!({ "a/b": { "enum": ["x", "y"] } })),
+        (
+            "#/$defs/A%3CB%3E",
+            json!({ "A<B>": { "enum": ["x", "y"] } }),
+        ),
+        (
+            "#day",
+            json!({ "d": { "$anchor": "day", "enum": ["x", "y"] } }),
+        ),
+    ] {
+        let mut parameters = argument(&json!({ "$ref": reference }));
+        parameters["$defs"] = definitions.clone();
+        assert_tagged(&parameters, &["x", "y"], &["z"]);
+        let list = json!({ "type": "array", "items": { "$ref": reference } });
+        parameters["properties"]["a"] = list;
+        assert_tagged(&parameters, &["[\"x\",\"y\"]"], &["[\"z\"]"]);
+        let call = "CALL f(a=[\"x\", \"y\"]);";
+        assert!(takes(&pythonic(), &parameters, true, call).expect("a grammar"));
+    }
+    let missing = argument(&json!({ "$ref": "#/$defs/day" }));
+    for is_strict in [true, false] {
+        let error = takes(&pythonic(), &missing, is_strict, "").expect_err("refused");
+        let reason = "tools: tool 'f': the '$ref' '#/$defs/day' has no target";
+        assert!(error.to_string().starts_with(reason), "{error}");
+    }
+}

@@ -220,6 +220,113 @@ fn schemas_accept_exactly_what_matches() {
 }
 
 #[test]
+fn references_within_a_schema_may_be_spelled_in_every_way() {
+    let day = json!({ "enum": ["mon", "tue"] });
+    let tree = |reference: &str| json!({ "type": "array", "items": { "$ref": reference }, "$anchor": "tree", "maxItems": 2 });
+    for (schema, good, bad) in [
+        (
+            json!({ "$ref": "#/$defs/a~1b", "$defs": { "a/b": day } }),
+            "\"mon\"",
+            "1",
+        ),
+        (
+            json!({ "$ref": "#/$defs/a~0b~01", "$defs": { "a~b~1": day } }),
+            "\"mon\"",
+            "1",
+        ),
+        (
+            json!({ "$ref": "#/definitions/Partial%3CX%3E", "definitions": { "Partial<X>": day } }),
+            "\"tue\"",
+            "1",
+        ),
+        (
+            json!({ "$ref": "#/definitions/Partial<X>", "definitions": { "Partial<X>": day } }),
+            "\"tue\"",
+            "1",
+        ),
+        (
+            json!({ "$ref": "#/$defs/50%25%20off~1on", "$defs": { "50% off/on": day } }),
+            "\"tue\"",
+            "1",
+        ),
+        (
+            json!({ "$ref": "#day", "$defs": { "x": { "$anchor": "day", "type": "boolean" } } }),
+            "true",
+            "1",
+        ),
+        (
+            json!({ "$ref": "#day", "definitions": { "a/b": { "$id": "#day", "type": "boolean" } } }),
+            "true",
+            "1",
+        ),
+        (
+            json!({ "$id": "https://a.example/s", "$ref": "https://a.example/s#/$defs/d", "$defs": { "d": day } }),
+            "\"mon\"",
+            "1",
+        ),
+        (
+            json!({ "$ref": "day.json", "$defs": { "d": { "$id": "day.json", "enum": [1] } } }),
+            "1",
+            "2",
+        ),
+        // References behind references, and recursion.
+        (
+            json!({ "items": { "$ref": "#/$defs/a~1b" }, "type": "array", "$defs": { "a/b": tree("#/$defs/a~1b") } }),
+            "[[],[[],[]]]",
+            "[1]",
+        ),
+        (tree("#tree"), "[[],[[]]]", "[[],[],[]]"),
+        (
+            json!({ "$ref": "#/$defs/x%2Fy", "$defs": { "x": { "y": tree("#tree") } } }),
+            "[[],[[]]]",
+            "[[],[],[]]",
+        ),
+        (
+            json!({ "properties": { "a": { "$ref": "#/properties/" }, "": { "type": "null" } }, "required": ["a"], "type": "object" }),
+            "{\"a\":null}",
+            "{\"a\":1}",
+        ),
+        // A name that is written as it is, and a definition that nothing uses.
+        (
+            json!({ "$ref": "#/$defs/a%2Fb", "$defs": { "a%2Fb": day, "other": { "$ref": "other.json" } } }),
+            "\"mon\"",
+            "1",
+        ),
+        // Data are no references, and names are no keywords.
+        (
+            json!({ "const": { "$ref": "#/x" } }),
+            "{\"$ref\":\"#/x\"}",
+            "{}",
+        ),
+        (
+            json!({ "type": "object", "properties": { "$ref": { "const": 1 }, "const": { "$ref": "#/$defs/a~1b" } }, "required": ["const"], "$defs": { "a/b": { "const": 2 } } }),
+            "{\"$ref\":1,\"const\":2}",
+            "{\"const\":1}",
+        ),
+    ] {
+        assert!(takes(Constraint::JsonSchema(&schema), good), "{schema}");
+        assert!(!takes(Constraint::JsonSchema(&schema), bad), "{schema}");
+    }
+    for (reference, reason) in [
+        (
+            "#/$defs/missing",
+            "the '$ref' '#/$defs/missing' has no target",
+        ),
+        ("#missing", "the '$ref' '#missing' has no target"),
+        ("#/$defs/a~1c", "the '$ref' '#/$defs/a~1c' has no target"),
+        (
+            "other.json#/x",
+            "the '$ref' 'other.json#/x' is outside the schema",
+        ),
+    ] {
+        let schema =
+            json!({ "type": "array", "items": { "$ref": reference }, "$defs": { "a/b": day } });
+        let error = invalid(Constraint::JsonSchema(&schema));
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
 fn regular_expressions_choices_and_lark() {
     assert!(takes(Constraint::Regex("(ab)+c?"), "ababc"));
     assert!(!takes(Constraint::Regex("(ab)+c?"), "abcc"));

@@ -239,10 +239,13 @@ impl AnswerSpec {
         }
         let mut answer = match answer.kind.as_str() {
             "json_object" => json!({ "type": "object" }),
-            "json_schema" => serde_json::from_str(&answer.source).map_err(|e| e.to_string())?,
+            "json_schema" => {
+                let schema = serde_json::from_str(&answer.source).map_err(|e| e.to_string())?;
+                schema::resolve_references(&schema)?
+            }
             _ => return Ok(None),
         };
-        notation::move_references(&mut answer, ANSWER);
+        schema::move_references(&mut answer, ANSWER);
         let mut branches = vec![json!({ "$ref": format!("#/$defs/{ANSWER}") })];
         let mut definitions = serde_json::Map::new();
         definitions.insert(ANSWER.to_owned(), answer);
@@ -250,7 +253,7 @@ impl AnswerSpec {
             let named = |error: String| format!("tool '{}': {error}", tool.name);
             let mut parameters = parameters_of(tool).map_err(named)?;
             let name = format!("tool{index}");
-            notation::move_references(&mut parameters, &name);
+            schema::move_references(&mut parameters, &name);
             branches.push(json!({
                 "type": "object",
                 "properties": {
@@ -351,7 +354,7 @@ fn check_name(name: &str) -> Result<(), String> {
 fn parameters_of(tool: &Tool) -> Result<Value, String> {
     let mut parameters = match &tool.parameters {
         Value::Null => json!({ "properties": {} }),
-        Value::Object(_) => tool.parameters.clone(),
+        Value::Object(_) => schema::resolve_references(&tool.parameters)?,
         _ => return Err("'parameters' must be a JSON schema".to_owned()),
     };
     schema::check_size(&parameters)?;

@@ -219,8 +219,8 @@ impl<'a> ValueWriter<'a> {
         let mut alone = schema.clone();
         if has_reference(&alone) {
             let mut root = self.root.clone();
-            move_references(&mut root, "root");
-            move_references(&mut alone, "root");
+            schema::move_references(&mut root, "root");
+            schema::move_references(&mut alone, "root");
             alone["$defs"] = json!({ "root": root });
         }
         self.lark.json(&alone, self.is_strict)
@@ -619,27 +619,5 @@ fn has_reference(schema: &Value) -> bool {
         Value::Object(fields) => fields.contains_key("$ref") || fields.values().any(has_reference),
         Value::Array(items) => items.iter().any(has_reference),
         _ => false,
-    }
-}
-
-/// Points references into the copy of their schema at `#/$defs/NAME`.
-pub fn move_references(schema: &mut Value, name: &str) {
-    match schema {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                match (key.as_str(), &mut *value) {
-                    ("$ref", Value::String(reference)) if reference.starts_with('#') => {
-                        *reference = format!("#/$defs/{name}{}", &reference[1..]);
-                    }
-                    _ => move_references(value, name),
-                }
-            }
-        }
-        Value::Array(items) => {
-            items
-                .iter_mut()
-                .for_each(|item| move_references(item, name));
-        }
-        _ => {}
     }
 }
