@@ -2,6 +2,7 @@
 
 use super::scan;
 use super::value::{Dialect, ValueReader};
+use crate::hub::percent_decode;
 use serde_json::Value;
 
 /// Nesting of schemas that is followed.
@@ -43,7 +44,7 @@ impl Types {
         if depth > MAX_SCHEMA_DEPTH {
             return 0;
         }
-        let mut types = match schema.get("type") {
+        let named = match schema.get("type") {
             Some(Value::String(name)) => named(name),
             Some(Value::Array(names)) => names
                 .iter()
@@ -51,28 +52,25 @@ impl Types {
                 .fold(0, |all, name| all | named(name)),
             _ => 0,
         };
-        if types == 0 {
-            let values = schema.get("enum").and_then(Value::as_array);
-            types |= values
-                .into_iter()
-                .flatten()
-                .chain(schema.get("const"))
-                .fold(0, |all, value| all | type_of(value));
-        }
-        for key in ["anyOf", "oneOf", "allOf"] {
-            for member in schema
+        let members = |key: &str| {
+            schema
                 .get(key)
                 .and_then(Value::as_array)
                 .into_iter()
                 .flatten()
-            {
-                types |= Types::of(member, root, depth + 1);
-            }
+        };
+        let listed = members("enum")
+            .chain(schema.get("const"))
+            .fold(0, |all, value| all | type_of(value));
+        let mut types = types_of_both(named, listed);
+        for key in ["anyOf", "oneOf"] {
+            let any = members(key).fold(0, |all, one| all | Types::of(one, root, depth + 1));
+            types = types_of_both(types, any);
         }
-        if let Some(reference) = schema.get("$ref").and_then(Value::as_str)
-            && let Some(target) = root.pointer(reference.trim_start_matches('#'))
-        {
-            types |= Types::of(target, root, depth + 1);
+        let target = schema.get("$ref").and_then(Value::as_str);
+        let target = target.and_then(|reference| reference_target(root, reference));
+        for part in members("allOf").chain(target) {
+            types = types_of_both(types, Types::of(part, root, depth + 1));
         }
         if schema.get("nullable") == Some(&Value::Bool(true)) && types != 0 {
             types |= NULL;
@@ -96,6 +94,38 @@ impl Types {
             Some((json, _)) if !self.allows_string() => json,
             _ => scan::quoted(text),
         }
+    }
+}
+
+/// The types of two limits on one value, each 0 if unknown.
+fn types_of_both(one: u8, other: u8) -> u8 {
+    match (one, other) {
+        (0, types) | (types, 0) => types,
+        (one, other) if one & other != 0 => one & other,
+        (one, _) => one,
+    }
+}
+
+/// Finds the schema of a `$ref`: a pointer or an `$anchor`, also with percent-encoding.
+fn reference_target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+    let fragment = &reference[reference.find('#')? + 1..];
+    let decoded = percent_decode(fragment);
+    let mut names = decoded.as_deref().into_iter().chain([fragment]);
+    names.find_map(|name| {
+        root.pointer(name)
+            .or_else(|| anchored(root, name).filter(|_| !name.is_empty()))
+    })
+}
+
+fn anchored<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+    let is_named = ["$anchor", "$dynamicAnchor"]
+        .iter()
+        .any(|key| schema.get(key).is_some_and(|anchor| anchor == name));
+    match schema {
+        _ if is_named => Some(schema),
+        Value::Object(fields) => fields.values().find_map(|inner| anchored(inner, name)),
+        Value::Array(items) => items.iter().find_map(|inner| anchored(inner, name)),
+        _ => None,
     }
 }
 
@@ -194,12 +224,15 @@ mod tests {
     #[test]
     fn text_is_converted_by_the_schema() {
         let parameters = json!({
-            "$defs": { "day": { "enum": [1, 2] } },
+            "$defs": { "day": { "enum": [1, 2] }, "A/B<C>": { "enum": ["1", "2"] }, "x": { "$anchor": "code", "type": "string" } },
             "properties": {
                 "s": { "type": "string" }, "n": { "type": "integer" }, "b": { "type": "boolean" },
                 "maybe": { "type": ["string", "null"] }, "either": { "anyOf": [{ "type": "string" }, { "type": "integer" }] },
                 "list": { "items": {} }, "map": { "properties": {} }, "day": { "$ref": "#/$defs/day" }, "any": {},
-                "null": { "type": "integer", "nullable": true }
+                "null": { "type": "integer", "nullable": true },
+                "digit": { "type": ["integer", "string"], "enum": ["7"] }, "word": { "type": ["string", "null"], "enum": ["null"] },
+                "part": { "allOf": [{ "$ref": "#/$defs/A~1B%3CC%3E" }], "description": "" }, "code": { "$ref": "#code" },
+                "both": { "type": ["string", "integer"], "anyOf": [{ "const": "7" }, { "type": "null" }] }
             }
         });
         let tools =
@@ -223,6 +256,11 @@ mod tests {
             ("any", "2.5", "2.5"),
             ("any", "two", r#""two""#),
             ("null", "None", "null"),
+            ("digit", "7", r#""7""#),
+            ("word", "null", r#""null""#),
+            ("part", "2", r#""2""#),
+            ("code", "7", r#""7""#),
+            ("both", "7", r#""7""#),
             ("unlisted", "{}", "{}"),
         ] {
             assert_eq!(

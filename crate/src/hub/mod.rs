@@ -34,6 +34,7 @@ pub use browser::{BrowserTransport, CacheStore, PickedFile, PickedFiles};
 pub use cache::{CachedModel, KeyValueStore, StoreError};
 pub use chunk::{Chunk, ChunkBuffer};
 pub use http::HttpSource;
+pub(crate) use model_ref::percent_decode;
 pub use model_ref::{DEFAULT_ENDPOINT, ModelRef};
 #[cfg(not(target_arch = "wasm32"))]
 pub use native::{DirStore, LocalDir, NativeTransport};
