@@ -243,3 +243,140 @@ fn references_of_arguments_may_be_spelled_in_every_way() {
         assert!(error.to_string().starts_with(reason), "{error}");
     }
 }
+
+/// `type` and the listed values limit each other.
+#[test]
+fn only_listed_values_of_a_listed_type_are_written() {
+    for (schema, good, bad) in [
+        (
+            json!({ "type": ["integer", "string"], "enum": ["7"] }),
+            &["7"][..],
+            &["8", "x", "\"7\""][..],
+        ),
+        (
+            json!({ "type": ["string", "null"], "enum": ["null"] }),
+            &["null"],
+            &["x", "None"],
+        ),
+        (
+            json!({ "type": ["string", "null"], "enum": ["a", null] }),
+            &["a", "null"],
+            &["b"],
+        ),
+        (
+            json!({ "type": "integer", "enum": ["7", 8, 9.5] }),
+            &["8"],
+            &["7", "9.5"],
+        ),
+        (
+            json!({ "type": "string", "enum": ["7", 8], "const": "7" }),
+            &["7"],
+            &["8"],
+        ),
+        (
+            json!({ "type": "string", "anyOf": [{ "const": "a" }, { "enum": ["b", 3] }, { "type": "null" }] }),
+            &["a", "b"],
+            &["3", "null", "c"],
+        ),
+        (
+            json!({ "type": ["string", "null"], "enum": ["a", "bb", null], "minLength": 2 }),
+            &["bb", "null"],
+            &["a"],
+        ),
+    ] {
+        assert_tagged(&argument(&schema), good, bad);
+    }
+    let schema = argument(&json!({ "type": "integer", "enum": ["7", 8] }));
+    assert!(takes(&pythonic(), &schema, true, "CALL f(a=8);").expect("a grammar"));
+    assert!(!takes(&pythonic(), &schema, true, "CALL f(a=\"7\");").expect("a grammar"));
+    let schema =
+        json!({ "type": ["integer", "string"], "anyOf": [{ "const": "7" }, { "type": "null" }] });
+    let call = "CALL f(a=\"7\");";
+    assert!(takes(&pythonic(), &argument(&schema), true, call).expect("a grammar"));
+    for spelling in [function_xml(), glm(), pythonic(), gemma()] {
+        let schema = argument(&json!({ "type": "integer", "enum": ["7"] }));
+        let error = takes(&spelling, &schema, true, "").expect_err("refused");
+        assert!(
+            error.to_string().contains("argument 'a': no value matches"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn parts_of_an_argument_are_merged() {
+    let definitions = json!({
+        "Color": { "type": "string", "enum": ["red", "green"], "title": "Color" },
+        "Point": { "type": "object", "properties": { "x": { "type": "integer" } }, "required": ["x"] },
+        "Tree": {
+            "type": "object",
+            "properties": { "next": { "allOf": [{ "$ref": "#/$defs/Tree" }], "description": "d" } },
+        },
+    });
+    let with = |schema: &Value| {
+        let mut parameters = argument(schema);
+        parameters["$defs"] = definitions.clone();
+        parameters
+    };
+    for schema in [
+        json!({ "allOf": [{ "$ref": "#/$defs/Color" }], "default": "red" }),
+        json!({ "$ref": "#/$defs/Color", "description": "A color.", "default": "red" }),
+        json!({ "allOf": [{ "type": "string" }, { "enum": ["red", "green", 3] }] }),
+        json!({ "$ref": "#/$defs/Color", "type": ["string", "null"] }),
+        json!({ "allOf": [{ "allOf": [{ "$ref": "#/$defs/Color" }] }, { "maxLength": 9 }], "maxLength": 5 }),
+    ] {
+        let parameters = with(&schema);
+        assert_tagged(&parameters, &["red", "green"], &["blue", "null", "3"]);
+        for is_strict in [true, false] {
+            for (value, expected) in [("red", true), ("blue", false)] {
+                let call = format!("CALL f(a=\"{value}\");");
+                let found = takes(&pythonic(), &parameters, is_strict, &call);
+                assert_eq!(found.expect("a grammar"), expected, "{schema} {call}");
+            }
+        }
+    }
+    // Without a further limit, a string is between its delimiters.
+    let parameters = with(&json!({ "allOf": [{ "$ref": "#/$defs/Color" }] }));
+    let call = "call:f{a:<q>green<q>};";
+    assert!(takes(&gemma(), &parameters, true, call).expect("a grammar"));
+    let maybe =
+        with(&json!({ "anyOf": [{ "allOf": [{ "$ref": "#/$defs/Color" }] }, { "type": "null" }] }));
+    assert_tagged(&maybe, &["red", "null"], &["blue"]);
+    let limited = json!({ "type": "string", "pattern": "^a", "allOf": [{ "pattern": "b$" }] });
+    assert_tagged(&with(&limited), &["ab", "acb"], &["a", "b"]);
+    let limited = json!({ "type": "string", "format": "date", "pattern": "^2" });
+    assert_tagged(&with(&limited), &["2026-11-26"], &["1999-11-26", "2"]);
+    let call = "call:f{a:<q>2026-11-26<q>};";
+    assert!(takes(&gemma(), &with(&limited), true, call).expect("a grammar"));
+    let bounds = json!({ "allOf": [{ "type": "number", "minimum": 3 }, { "type": "integer", "minimum": 5 }], "maximum": 6 });
+    assert_tagged(&with(&bounds), &["5", "6"], &["4", "7", "5.5"]);
+    let object = json!({ "allOf": [{ "$ref": "#/$defs/Point" }, { "properties": { "y": { "const": 2 } }, "required": ["y"] }] });
+    assert_tagged(&with(&object), &["{\"x\":1,\"y\":2}"], &["{\"x\":1}"]);
+    let tree = with(&json!({ "allOf": [{ "$ref": "#/$defs/Tree" }], "type": "object" }));
+    assert_tagged(&tree, &["{\"next\":{\"next\":{}}}"], &["{\"next\":1}"]);
+    let call = "CALL f(a={\"next\": {\"next\": {}}});";
+    assert!(takes(&pythonic(), &tree, true, call).expect("a grammar"));
+    for spelling in [function_xml(), pythonic()] {
+        let never = with(&json!({ "allOf": [{ "$ref": "#/$defs/Color" }, { "const": "blue" }] }));
+        let error = takes(&spelling, &never, true, "").expect_err("refused");
+        assert!(error.to_string().contains("no value matches"), "{error}");
+    }
+    // Merging takes bounded work, and ends where references are a cycle.
+    let mut wide = with(&json!({ "$ref": "#/$defs/d0" }));
+    for i in 0..15 {
+        let next = json!({ "$ref": format!("#/$defs/d{}", i + 1) });
+        wide["$defs"][format!("d{i}")] = json!({ "allOf": vec![next; 8] });
+    }
+    wide["$defs"]["d15"] = json!({ "type": "string" });
+    assert!(takes(&function_xml(), &wide, false, &xml_call("x")).expect("a grammar"));
+    let mut cycle = with(&json!({ "$ref": "#/$defs/a" }));
+    cycle["$defs"]["a"] = json!({ "$ref": "#/$defs/a" });
+    takes(&function_xml(), &cycle, true, "").expect_err("refused");
+    drop(takes(&pythonic(), &cycle, true, ""));
+    // The function's own schema.
+    let root = json!({ "$ref": "#/$defs/Point", "$defs": definitions, "description": "d" });
+    let call = "CALL f(x=3);";
+    assert!(takes(&pythonic(), &root, true, call).expect("a grammar"));
+    let root = json!({ "allOf": [{ "$ref": "#/$defs/Point" }], "$defs": definitions });
+    assert!(takes(&pythonic(), &root, true, call).expect("a grammar"));
+}

@@ -25,6 +25,20 @@ const ANNOTATIONS: [&str; 12] = [
     "definitions",
 ];
 
+/// Maximum references and `allOf` inside each other that are followed.
+const MAX_REFERENCES: usize = 16;
+
+/// Maximum schemas that are merged into one.
+const MAX_PARTS: usize = 1_000;
+
+/// Maximum nesting in which the type of a schema without a merger is found.
+const MAX_TYPE_DEPTH: usize = 4;
+
+const UNCLEAR: &str =
+    "only some of its alternatives are strings; list them with 'anyOf', each with a 'type'";
+
+const NO_VALUE: &str = "no value matches its schema. Change its 'type', 'enum' or 'const'.";
+
 /// A function's arguments.
 pub struct Arguments<'a> {
     pub spelling: &'a Spelling,
@@ -78,7 +92,7 @@ impl Arguments<'_> {
             references: HashMap::new(),
             lark,
         };
-        let object = writer.resolved(&root);
+        let object = &writer.flattened(&root).unwrap_or_else(|| root.clone());
         let is_listed = ["anyOf", "oneOf", "allOf", "patternProperties", "if", "not"]
             .iter()
             .all(|key| object.get(key).is_none());
@@ -186,32 +200,41 @@ struct ValueWriter<'a> {
     root: &'a Value,
     is_strict: bool,
     words: Words,
-    /// Rules of `$ref`s.
+    /// Rules of schemas with `$ref` or `allOf`, by their JSON.
     references: HashMap<String, String>,
     lark: &'a mut LarkWriter,
 }
 
 impl<'a> ValueWriter<'a> {
-    /// The schema behind references.
-    fn resolved<'s>(&self, schema: &'s Value) -> &'s Value
-    where
-        'a: 's,
-    {
-        let mut schema = schema;
-        // A cycle of references without anything else ends here, and is refused by the compiler.
-        for _ in 0..16 {
-            match self.target(schema) {
-                Some((_, target)) => schema = target,
-                None => break,
-            }
-        }
-        schema
+    /// A schema with its `$ref` and `allOf` merged into it; None if they have no simple merger.
+    fn flattened(&self, schema: &Value) -> Option<Value> {
+        let mut left = MAX_PARTS;
+        self.flattened_within(schema, MAX_REFERENCES, &mut left)
     }
 
-    fn target(&self, schema: &Value) -> Option<(String, &'a Value)> {
-        let reference = schema.get("$ref")?.as_str()?;
-        let target = self.root.pointer(reference.strip_prefix('#')?)?;
-        Some((reference.to_owned(), target))
+    fn flattened_within(&self, schema: &Value, depth: usize, left: &mut usize) -> Option<Value> {
+        if schema == &Value::Bool(true) {
+            return Some(json!({}));
+        }
+        let fields = schema.as_object()?;
+        let depth = depth.checked_sub(1)?;
+        *left = left.checked_sub(1)?;
+        let mut parts = Vec::new();
+        if let Some(reference) = fields.get("$ref") {
+            parts.push(self.root.pointer(reference.as_str()?.strip_prefix('#')?)?);
+        }
+        if let Some(all) = fields.get("allOf") {
+            parts.extend(all.as_array()?);
+        }
+        let own = fields
+            .iter()
+            .filter(|(name, _)| !["$ref", "allOf"].contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()));
+        let mut merged: Map<String, Value> = own.collect();
+        for part in parts {
+            merge(&mut merged, self.flattened_within(part, depth, left)?)?;
+        }
+        Some(Value::Object(merged))
     }
 
     /// JSON by a schema inside the function's.
@@ -231,7 +254,9 @@ impl<'a> ValueWriter<'a> {
         // Rules of the members from here on: as the first one, and behind another.
         let [mut first, mut next] = [String::new(), String::new()];
         for member in members.iter().rev() {
-            let value = self.value(member.schema)?;
+            let value = self
+                .value(member.schema)
+                .map_err(|error| format!("argument '{}': {error}", member.name))?;
             let key = self.key(member.name);
             let written = format!("{key} {} {value} {next}", literal(colon));
             let mut alone = written.clone();
@@ -260,13 +285,21 @@ impl<'a> ValueWriter<'a> {
 
     /// A value in the notation.
     fn value(&mut self, schema: &Value) -> Result<String, String> {
-        if let Some((reference, target)) = self.target(schema) {
-            if let Some(name) = self.references.get(&reference) {
+        let flat = match is_composed(schema) {
+            true => self.flattened(schema),
+            false => Some(schema.clone()),
+        };
+        let Some(flat) = flat else {
+            return Ok(self.json(schema));
+        };
+        if flat != *schema {
+            let key = schema.to_string();
+            if let Some(name) = self.references.get(&key) {
                 return Ok(name.clone());
             }
             let name = self.lark.name();
-            self.references.insert(reference, name.clone());
-            let value = self.value(target)?;
+            self.references.insert(key, name.clone());
+            let value = self.value(&flat)?;
             self.lark.define(&name, &value);
             return Ok(name);
         }
@@ -274,12 +307,13 @@ impl<'a> ValueWriter<'a> {
             return Ok(self.json(schema));
         };
         let has_only = |names: &[&str]| keywords.iter().all(|key| names.contains(key));
-        if has_only(&["const", "type"]) && keywords.contains(&"const") {
-            return Ok(self.constant(&schema["const"]));
-        }
-        if has_only(&["enum", "type"])
-            && let Some(values) = schema.get("enum").and_then(Value::as_array)
-        {
+        if let Some(values) = constants(schema) {
+            if !has_only(&["const", "enum", "type"]) {
+                return Ok(self.json(schema));
+            }
+            if values.is_empty() {
+                return Err(NO_VALUE.to_owned());
+            }
             let alternatives: Vec<String> = values.iter().map(|v| self.constant(v)).collect();
             return Ok(self.lark.rule(&alternatives.join(" | ")));
         }
@@ -288,6 +322,9 @@ impl<'a> ValueWriter<'a> {
             if has_only(&[key]) && (key == "anyOf" || !self.is_strict) {
                 return self.alternatives(schema[key].as_array());
             }
+        }
+        if ["anyOf", "oneOf"].iter().any(|key| keywords.contains(key)) {
+            return Ok(self.json(schema));
         }
         match schema.get("type") {
             Some(Value::Array(types)) => {
@@ -436,21 +473,21 @@ impl<'a> ValueWriter<'a> {
         let close = self.lark.sequence(&self.spelling.value_close);
         let mut branches = Vec::new();
         self.branches(schema, &mut branches, 0)?;
+        if branches.is_empty() {
+            return Err(NO_VALUE.to_owned());
+        }
         let others: Vec<Value> = branches.iter().filter(|b| !is_string(b)).cloned().collect();
         let misread = misread_as(&others);
         let mut alternatives = Vec::new();
         for branch in branches.iter().filter(|branch| is_string(branch)) {
-            let constants = branch.get("enum").and_then(Value::as_array);
-            let constants = constants.into_iter().flatten().chain(branch.get("const"));
-            let constants: Vec<&str> = constants.filter_map(Value::as_str).collect();
-            if constants.is_empty() {
-                let string = raw::string(branch, self.is_strict)?;
-                alternatives.push(self.tagged_string(&format!("{string}{misread}")));
+            let mut string = raw::string(branch, self.is_strict)?;
+            if let Some(text) = branch.get("const").and_then(Value::as_str) {
+                string = match string.as_str() {
+                    raw::ANY => regex(&escaped(text)),
+                    _ => format!("{} & {string}", regex(&escaped(text))),
+                };
             }
-            for text in constants {
-                let text = regex(&escaped(text));
-                alternatives.push(self.tagged_string(&format!("{text}{misread}")));
-            }
+            alternatives.push(self.tagged_string(&format!("{string}{misread}")));
         }
         if !others.is_empty() {
             let schema = match &others[..] {
@@ -482,43 +519,63 @@ impl<'a> ValueWriter<'a> {
         }
     }
 
-    /// Splits a schema into alternatives that are strings, or none.
+    /// Splits a schema into alternatives that are strings, or none. Constants are one each.
     fn branches(&self, schema: &Value, out: &mut Vec<Value>, depth: usize) -> Result<(), String> {
-        let unclear =
-            "only some of its alternatives are strings; list them with 'anyOf', each with a 'type'";
-        if depth > 16 {
+        if depth > MAX_REFERENCES {
             return Err("its references are nested too deeply".to_owned());
         }
-        if let Some((_, target)) = self.target(schema) {
-            return self.branches(target, out, depth + 1);
-        }
+        let flat = match is_composed(schema) {
+            true => self.flattened(schema),
+            false => None,
+        };
+        let schema = flat.as_ref().unwrap_or(schema);
         let Some(keywords) = keywords(schema).filter(|keywords| !keywords.is_empty()) else {
             out.extend([json!({ "type": "string" }), json!({ "type": "number" })]);
             out.extend([json!({ "type": "object" }), json!({ "type": "array" })]);
             out.extend([json!({ "type": "boolean" }), json!({ "type": "null" })]);
             return Ok(());
         };
-        let constants = schema.get("enum").and_then(Value::as_array);
-        let constants = constants.into_iter().flatten().chain(schema.get("const"));
-        let constants: Vec<&Value> = constants.collect();
-        if !constants.is_empty() {
-            out.extend(constants.into_iter().map(|value| match value {
-                Value::String(_) => json!({ "type": "string", "const": value }),
-                value => json!({ "const": value }),
+        if let Some(values) = constants(schema) {
+            out.extend(values.into_iter().map(|value| {
+                let mut one = without_key(schema, "enum");
+                one.insert("const".to_owned(), value.clone());
+                if value.is_string() {
+                    one.insert("type".to_owned(), "string".into());
+                }
+                Value::Object(one)
             }));
             return Ok(());
         }
+        let kind = self.kind(schema, 0);
+        if let Some(kind) = kind.filter(|kind| *kind != "string") {
+            out.push(with_type(schema, &kind.into()));
+            return Ok(());
+        }
         for key in ["anyOf", "oneOf"] {
-            if let ([only], Some(branches)) =
-                (&keywords[..], schema.get(key).and_then(Value::as_array))
-                && *only == key
-            {
+            let Some(branches) = schema.get(key).and_then(Value::as_array) else {
+                continue;
+            };
+            if keywords.len() == 1 {
+                return branches
+                    .iter()
+                    .try_for_each(|branch| self.branches(branch, out, depth + 1));
+            }
+            let merged = branches.iter().map(|branch| {
+                let mut merged = without_key(schema, key);
+                merge(&mut merged, self.flattened(branch)?)?;
+                Some(Value::Object(merged))
+            });
+            if let Some(branches) = merged.collect::<Option<Vec<Value>>>() {
                 return branches
                     .iter()
                     .try_for_each(|branch| self.branches(branch, out, depth + 1));
             }
         }
+        let is_unclear = ["$ref", "anyOf", "oneOf"]
+            .iter()
+            .any(|key| schema.get(key).is_some());
         match schema.get("type") {
+            _ if is_unclear && self.is_strict => return Err(UNCLEAR.to_owned()),
             Some(Value::Array(types)) => {
                 out.extend(types.iter().map(|kind| with_type(schema, kind)));
             }
@@ -529,11 +586,174 @@ impl<'a> ValueWriter<'a> {
             {
                 out.push(schema.clone());
             }
-            _ if self.is_strict => return Err(unclear.to_owned()),
+            _ if self.is_strict => return Err(UNCLEAR.to_owned()),
             _ => out.push(json!({ "type": "string" })),
         }
         Ok(())
     }
+
+    /// The only type that a schema, its `$ref` or a member of its `allOf` allows.
+    fn kind<'s>(&'s self, schema: &'s Value, depth: usize) -> Option<&'s str> {
+        if depth > MAX_TYPE_DEPTH {
+            return None;
+        }
+        let target = schema.get("$ref").and_then(Value::as_str);
+        let target = target.and_then(|reference| self.root.pointer(reference.strip_prefix('#')?));
+        let all = schema.get("allOf").and_then(Value::as_array);
+        let kind = schema.get("type").and_then(Value::as_str);
+        kind.or_else(|| {
+            let parts = target.into_iter().chain(all.into_iter().flatten());
+            parts
+                .into_iter()
+                .find_map(|part| self.kind(part, depth + 1))
+        })
+    }
+}
+
+/// Whether a schema has parts in other places.
+fn is_composed(schema: &Value) -> bool {
+    ["$ref", "allOf"]
+        .iter()
+        .any(|key| schema.get(key).is_some())
+}
+
+/// Values of `enum` and `const` that `type` allows; None without these keywords.
+fn constants(schema: &Value) -> Option<Vec<&Value>> {
+    let listed = schema.get("enum").and_then(Value::as_array);
+    let constant = schema.get("const");
+    let values: Vec<&Value> = match (listed, constant) {
+        (None, None) => return None,
+        (Some(values), None) => values.iter().collect(),
+        (None, Some(value)) => vec![value],
+        (Some(values), Some(value)) => values.iter().filter(|one| *one == value).collect(),
+    };
+    let types = schema.get("type").map(types_of);
+    let is_allowed = |value: &&Value| {
+        types
+            .as_ref()
+            .is_none_or(|types| types.iter().any(|kind| is_of_type(value, kind)))
+    };
+    Some(values.into_iter().filter(is_allowed).collect())
+}
+
+fn types_of(kinds: &Value) -> Vec<&str> {
+    match kinds {
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        kind => kind.as_str().into_iter().collect(),
+    }
+}
+
+fn is_of_type(value: &Value, kind: &str) -> bool {
+    match value {
+        Value::Null => kind == "null",
+        Value::Bool(_) => kind == "boolean",
+        Value::String(_) => kind == "string",
+        Value::Array(_) => kind == "array",
+        Value::Object(_) => kind == "object",
+        Value::Number(number) => {
+            let is_whole = number.as_f64().is_some_and(|value| value.fract() == 0.0);
+            kind == "number" || kind == "integer" && is_whole
+        }
+    }
+}
+
+/// Keywords whose meaning depends on the others of their group in the same schema.
+const GROUPS: [&[&str]; 3] = [
+    &["properties", "patternProperties", "additionalProperties"],
+    &["items", "prefixItems", "additionalItems"],
+    &["if", "then", "else"],
+];
+
+/// Adds the keywords of a schema to those of another, so that both limit values. A contradiction
+/// becomes an empty `enum`. None if the two have no simple merger.
+fn merge(merged: &mut Map<String, Value>, part: Value) -> Option<()> {
+    let Value::Object(part) = part else {
+        return None;
+    };
+    let part: Map<String, Value> = part
+        .into_iter()
+        .filter(|(name, value)| {
+            !ANNOTATIONS.contains(&name.as_str()) && merged.get(name) != Some(value)
+        })
+        .collect();
+    let has_both = |group: &&[&str]| {
+        group.iter().any(|key| merged.contains_key(*key))
+            && group.iter().any(|key| part.contains_key(*key))
+    };
+    if GROUPS.iter().any(has_both) {
+        return None;
+    }
+    let mut is_contradiction = false;
+    for (name, value) in part {
+        let Some(own) = merged.get_mut(&name) else {
+            merged.insert(name, value);
+            continue;
+        };
+        let number = |value: &Value| value.as_f64();
+        match name.as_str() {
+            "type" => {
+                let both = common_types(own, &value);
+                is_contradiction |= both.is_empty();
+                *own = match &both[..] {
+                    [one] => one.as_str().into(),
+                    _ => both.into(),
+                };
+            }
+            "enum" => own.as_array_mut()?.retain(|one| {
+                let values = value.as_array();
+                values.is_some_and(|values| values.contains(one))
+            }),
+            "const" => is_contradiction = true,
+            "required" => own
+                .as_array_mut()?
+                .extend(value.as_array()?.iter().cloned()),
+            "minLength" | "minItems" | "minProperties" | "minimum" | "exclusiveMinimum" => {
+                if number(own)? < number(&value)? {
+                    *own = value;
+                }
+            }
+            "maxLength" | "maxItems" | "maxProperties" | "maximum" | "exclusiveMaximum" => {
+                if number(own)? > number(&value)? {
+                    *own = value;
+                }
+            }
+            "allOf" => own
+                .as_array_mut()?
+                .extend(value.as_array()?.iter().cloned()),
+            "pattern" | "format" => {
+                let one = json!({ name: value });
+                match merged.get_mut("allOf") {
+                    Some(all) => all.as_array_mut()?.push(one),
+                    None => {
+                        merged.insert("allOf".to_owned(), json!([one]));
+                    }
+                }
+            }
+            _ => return None,
+        }
+    }
+    if is_contradiction {
+        merged.insert("enum".to_owned(), json!([]));
+    }
+    Some(())
+}
+
+/// The types that both values of `type` allow.
+fn common_types(one: &Value, other: &Value) -> Vec<String> {
+    let mut common = Vec::new();
+    for kind in types_of(one) {
+        for other in types_of(other) {
+            let both = match (kind, other) {
+                ("number", "integer") | ("integer", "number") => "integer",
+                (kind, other) if kind == other => kind,
+                _ => continue,
+            };
+            if !common.iter().any(|known| known == both) {
+                common.push(both.to_owned());
+            }
+        }
+    }
+    common
 }
 
 fn or_empty(expression: &str) -> &str {
@@ -552,6 +772,15 @@ fn keywords(schema: &Value) -> Option<Vec<&str>> {
 
 fn is_string(schema: &Value) -> bool {
     schema.get("type").is_some_and(|kind| kind == "string")
+}
+
+/// The keywords of a schema but this one.
+fn without_key(schema: &Value, key: &str) -> Map<String, Value> {
+    let fields = schema.as_object().into_iter().flatten();
+    fields
+        .filter(|(name, _)| *name != key)
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 fn with_type(schema: &Value, kind: &Value) -> Value {

@@ -24,6 +24,9 @@ const FORMATS: [(&str, &str); 4] = [
     ),
 ];
 
+/// The terminal of any string.
+pub const ANY: &str = "/(?s:.*)/";
+
 /// The terminal of a string that its schema allows.
 ///
 /// # Errors
@@ -32,7 +35,7 @@ pub fn string(schema: &Value, is_strict: bool) -> Result<String, String> {
     let bound = |key: &str| schema.get(key).and_then(Value::as_u64);
     let most = bound("maxLength").map_or_else(String::new, |most| most.to_string());
     let mut terms = vec![match (bound("minLength").unwrap_or(0), most.as_str()) {
-        (0, "") => "/(?s:.*)/".to_owned(),
+        (0, "") => ANY.to_owned(),
         (least, most) => format!("/(?s:.){{{least},{most}}}/"),
     }];
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str) {
