@@ -4,7 +4,7 @@ import { AnswerBuilder, type ChatDelta, deltaOf, partsOf } from "./answer.js";
 import { checked, describe, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo } from "./contract.js";
 import { aborted, JerboaError, invalidRequest, unloaded } from "./errors.js";
-import { type GrammarOption, grammarSource, isDocument, seedOf } from "./generate.js";
+import { type GrammarOption, grammarSource, seedOf } from "./generate.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { type ChatMessage, type TextPart, type Tool, type ToolCall, engineMessages, requireFreeVariables } from "./messages.js";
@@ -320,15 +320,14 @@ export class Completions {
     if (p.reasoning_budget && info.reasoning === false) {
       throw new JerboaError("unsupported_option", `${WHERE}: 'reasoning_budget' is not supported: ${info.model} does not reason, or its format is not known. Leave it out, or limit the answer with max_completion_tokens.`);
     }
-    const grammar = answerGrammar(p);
     return withoutUnset({
       ...engineOptions(CHAT_SPEC, p),
       messages: engineMessages(WHERE, p.messages, info.capabilities),
-      ...planTools(WHERE, given, plainJson(WHERE, "tool_choice", p.tool_choice) ?? "auto", p.parallel_tool_calls ?? true, grammar),
+      ...planTools(WHERE, given, plainJson(WHERE, "tool_choice", p.tool_choice) ?? "auto", p.parallel_tool_calls ?? true, answerGrammar(p)),
       reasoningBudget: p.reasoning_budget,
       chatTemplate: plainJson(WHERE, "chat_template_kwargs", reasoningVariables(info, p)),
       maxTokens: p.max_completion_tokens ?? p.max_tokens,
-      stop: isDocument(grammar) ? undefined : typeof p.stop === "string" ? [p.stop] : p.stop,
+      stop: typeof p.stop === "string" ? [p.stop] : p.stop,
       prediction: predictedText(p.prediction),
     });
   }

@@ -62,9 +62,6 @@ export function grammarSource(where: string, grammar: GrammarOption): GrammarSou
   }
 }
 
-/** Whether a grammar's answers are JSON documents. Stop strings do not end them: line breaks and strings may contain any. */
-export const isDocument = (grammar: GrammarSource | undefined): boolean => grammar?.kind.startsWith("json_") ?? false;
-
 /** Validators of the generation options. */
 export const GENERATE_OPTIONS = { ...GENERATE_SPEC, ...STEP_OPTIONS, grammar: valid.object, signal: valid.signal };
 
@@ -76,7 +73,7 @@ export function requestOf(backend: Backend, info: ModelInfo, where: string, opti
   if (rest.topLogprobs && !rest.logprobs) throw invalidRequest(`${where}: 'topLogprobs' requires logprobs: true.`);
   const request: EngineRequest = { ...rest };
   if (grammar !== undefined) request.grammar = grammarSource(where, grammar);
-  if (stop !== undefined && !isDocument(request.grammar)) request.stop = typeof stop === "string" ? [stop] : stop;
+  if (stop !== undefined) request.stop = typeof stop === "string" ? [stop] : stop;
   return [request, signal, { ...(logitsProcessor ? { logitsProcessor } : {}), ...(stoppingCriteria ? { stoppingCriteria } : {}) }];
 }
 
