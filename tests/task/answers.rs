@@ -121,7 +121,7 @@ impl TokenConstraint for Script {
 }
 
 /// The answer of a model whose added tokens spell these texts.
-fn scripted(texts: &[&str], more: Value) -> (GenerationResult, Vec<AnswerPart>) {
+fn scripted(texts: &[&str], more: &Value) -> (GenerationResult, Vec<AnswerPart>) {
     let token = |(index, text)| json!({ "id": 240 + index, "content": text, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": false });
     let added: Vec<Value> = texts.iter().enumerate().map(token).collect();
     let template = "{{ messages[0].content }}{{ tools }}{# <tool_call> #}";
@@ -159,14 +159,14 @@ fn stop_strings_end_content_and_not_calls() {
         "</tool_call>",
     ];
     for stop in ["\n", "Oslo", "</tool_call>", "Oslo\"}}</tool"] {
-        let (answer, parts) = scripted(&call, json!({ "stop": [stop] }));
+        let (answer, parts) = scripted(&call, &json!({ "stop": [stop] }));
         assert_eq!(answer.ids.len(), call.len(), "{stop:?}: {parts:?}");
         assert_eq!(arguments(&parts), "{\"city\":\"Oslo\"}", "{stop:?}");
         assert_eq!(answer.text.trim(), "", "{stop:?}");
     }
     // Content before and after, with a stop string that spans tokens; what follows is dropped.
     let text = ["So", " it", " is", "<tool_call>", "never"];
-    let (answer, found) = scripted(&text, json!({ "stop": ["t is"] }));
+    let (answer, found) = scripted(&text, &json!({ "stop": ["t is"] }));
     assert_eq!(
         (answer.text.as_str(), answer.finish_reason, answer.ids.len()),
         ("So i", FinishReason::Stop, 3)
@@ -177,7 +177,7 @@ fn stop_strings_end_content_and_not_calls() {
     assert_eq!(found, shown);
     // The beginning of a stop string is content once a call follows.
     let text = [&["So t"], &call[..]].concat();
-    let (answer, found) = scripted(&text, json!({ "stop": ["t is"] }));
+    let (answer, found) = scripted(&text, &json!({ "stop": ["t is"] }));
     assert_eq!(answer.text.trim(), "So t", "{found:?}");
     assert_eq!(arguments(&found), "{\"city\":\"Oslo\"}");
 }
@@ -192,7 +192,7 @@ fn a_call_without_a_name_that_a_limit_cuts_is_not_content() {
         "\"arguments\": {}}",
     ];
     for length in 1..=3 {
-        let (answer, parts) = scripted(&call[..length], json!({}));
+        let (answer, parts) = scripted(&call[..length], &json!({}));
         assert_eq!(answer.finish_reason, FinishReason::Length);
         assert_eq!(
             (answer.text.as_str(), &parts[..]),
@@ -200,7 +200,7 @@ fn a_call_without_a_name_that_a_limit_cuts_is_not_content() {
             "{length}"
         );
     }
-    let (answer, parts) = scripted(&call, json!({}));
+    let (answer, parts) = scripted(&call, &json!({}));
     assert_eq!(
         (answer.text.as_str(), arguments(&parts).as_str()),
         ("", "{}")

@@ -120,16 +120,16 @@ fn random_answers_equal_those_alone_at_the_same_seed() {
 
 #[test]
 fn a_generation_joins_running_ones_and_goes_on_alone_after_them() {
-    joins_and_goes_on_alone(json!({}));
+    joins_and_goes_on_alone(&json!({}));
 }
 
 #[test]
 fn a_generation_that_drafts_joins_others_and_goes_on_alone_after_them() {
-    joins_and_goes_on_alone(json!({ "speculation": "prompt-lookup" }));
-    joins_and_goes_on_alone(json!({ "prediction": "a text of some length" }));
+    joins_and_goes_on_alone(&json!({ "speculation": "prompt-lookup" }));
+    joins_and_goes_on_alone(&json!({ "prediction": "a text of some length" }));
 }
 
-fn joins_and_goes_on_alone(more: Value) {
+fn joins_and_goes_on_alone(more: &Value) {
     let (mut model, ids) = tiny("qwen3");
     let mut requests = [greedy(&ids, 120), greedy(&ids[..9], 8)];
     let expected = alone(&model, &requests);

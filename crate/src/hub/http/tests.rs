@@ -114,16 +114,23 @@ struct BlockingStore {
     full: bool,
     /// Number of entries that still fit, if limited.
     room: Rc<Cell<Option<usize>>>,
+    calls: Rc<StoreCalls>,
+}
+
+#[derive(Debug, Default)]
+struct StoreCalls {
     /// How often the keys were listed.
-    listings: Rc<Cell<usize>>,
+    listings: Cell<usize>,
     /// Calls until the store cannot be listed or changed any more, if limited.
-    calls: Rc<Cell<Option<usize>>>,
+    left: Cell<Option<usize>>,
 }
 
 impl BlockingStore {
     fn check(&self) -> Result<(), StoreError> {
-        let calls = self.calls.get();
-        self.calls.set(calls.map(|calls| calls.saturating_sub(1)));
+        let calls = self.calls.left.get();
+        self.calls
+            .left
+            .set(calls.map(|calls| calls.saturating_sub(1)));
         match calls {
             Some(0) => Err(StoreError::Other("the disk is gone".to_string())),
             _ => Ok(()),
@@ -165,7 +172,7 @@ impl KeyValueStore for BlockingStore {
 
     async fn keys(&self) -> Result<Vec<String>, StoreError> {
         self.check()?;
-        self.listings.set(self.listings.get() + 1);
+        self.calls.listings.set(self.calls.listings.get() + 1);
         Ok(self.entries.borrow().keys().cloned().collect())
     }
 
@@ -293,17 +300,17 @@ fn a_store_that_cannot_be_listed_or_changed_is_an_error() {
         .clone();
     let failures = [(0, "listed"), (1, "changed"), (2, "changed")];
     for (calls, action) in failures {
-        store.calls.set(Some(calls));
+        store.calls.left.set(Some(calls));
         let error = block_on(delete_cached(&store, &name)).expect_err("an error");
         let start = format!("the cache cannot be {action}: the disk is gone. Close other tabs");
         assert!(error.to_string().starts_with(&start), "{error}");
     }
-    store.calls.set(Some(0));
+    store.calls.left.set(Some(0));
     assert!(block_on(cached_models(&store)).is_err());
     // A load reads from the network instead.
     let source = blocking_source(&store);
     read_last_file(&source, "x.bin");
-    store.calls.set(None);
+    store.calls.left.set(None);
     block_on(delete_cached(&store, &name)).expect("an empty store");
     assert!(block_on(cached_models(&store)).expect("a list").is_empty());
 }
@@ -411,7 +418,7 @@ fn a_load_lists_the_store_once_and_a_later_one_never() {
             read_last_file(&source, file);
             block_on(source.flush());
         }
-        assert_eq!(store.listings.get(), expected);
+        assert_eq!(store.calls.listings.get(), expected);
     }
 }
 
@@ -425,9 +432,9 @@ fn a_file_known_to_be_absent_needs_no_listing() {
             assert!(block_on(source.info(file)).expect("an answer").is_none());
         }
         block_on(source.flush());
-        assert_eq!(store.listings.get(), expected);
+        assert_eq!(store.calls.listings.get(), expected);
         assert_eq!(block_on(store.keys()).expect("a list").len(), 2);
-        store.listings.set(expected);
+        store.calls.listings.set(expected);
     }
 }
 
