@@ -112,9 +112,7 @@ impl Arguments<'_> {
             _ => writer.members(&members, ":", ","),
         }
     }
-}
 
-impl Arguments<'_> {
     /// Refuses an argument's name that the parser of the format would read as another one.
     fn check_name(&self, name: &str) -> Result<(), String> {
         // The parsers drop blanks and quotes around a name.
