@@ -311,11 +311,10 @@ export class Host implements Backend {
     const target = session === undefined ? instance.engine : await this.#session(instance, session, signal);
     const messages = request.messages && (await instance.images.withImageIds(this.#module, instance.engine, request.messages));
     if (signal.aborted) throw aborted("generate");
-    const { grammar, steps, stop: asked, ...given } = request;
-    const stop = isDocument(grammar) ? undefined : asked;
+    const { grammar, steps, ...given } = request;
     const constraint = grammar && (await untilAborted(ABORT_TIMEOUT_MS, "generate", signal, this.#constrain(instance, grammar, Boolean(messages) && !request.rawAnswer)));
     try {
-      return await target.generate({ ...stripUndefined({ ...given, stop, ...(messages ? { messages } : {}) }), signal }, onEvent, seed, constraint?.nextMask, steps && ask && askSteps(steps, ask, signal));
+      return await target.generate({ ...stripUndefined({ ...given, ...(messages ? { messages } : {}) }), signal }, onEvent, seed, constraint?.nextMask, steps && ask && askSteps(steps, ask, signal));
     } finally {
       constraint?.free();
     }
@@ -376,10 +375,4 @@ function queueOf(method: Method, args: unknown[]): number | undefined {
   const { queued, session } = attributesOf(method);
   if (!queued) return undefined;
   return (session === undefined ? undefined : (args[session] as number | undefined)) ?? MODEL_QUEUE;
-}
-
-/** Whether an answer's text is a JSON document. Stop strings do not end it: its line breaks and strings may contain any. */
-function isDocument(grammar: GrammarSource | undefined): boolean {
-  const own = grammar?.kind === "answer" ? (JSON.parse(grammar.source) as { answer: GrammarSource | null }).answer : grammar;
-  return own?.kind.startsWith("json_") ?? false;
 }

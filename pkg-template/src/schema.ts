@@ -44,10 +44,7 @@ export interface EngineGenerateFields {
   maxTokens?: number;
   /** Leaves the answer to `messages` as it is, instead of splitting it into content, reasoning and tool calls. */
   rawAnswer?: boolean;
-  /**
-   * Strings that end the text of an answer and are not part of it. They do not end its reasoning, tool calls or JSON
-   * documents.
-   */
+  /** Strings that end the text of an answer and are not part of it. They do not end its reasoning or tool calls. */
   stop?: string[];
   /** Adds log-probabilities of the generated tokens. Default: `false`. */
   logprobs?: boolean;
@@ -321,10 +318,7 @@ export interface GenerateFields {
   parseSpecial?: boolean;
   /** Maximum number of generated tokens. Default: the rest of the context. */
   maxTokens?: number;
-  /**
-   * Strings that end the text of an answer and are not part of it. They do not end its reasoning, tool calls or JSON
-   * documents.
-   */
+  /** Strings that end the text of an answer and are not part of it. They do not end its reasoning or tool calls. */
   stop?: string | string[];
   /** Adds log-probabilities of the generated tokens. Default: `false`. */
   logprobs?: boolean;
@@ -406,10 +400,7 @@ export interface ChatFields {
   continue_final_message?: boolean | null;
   /** Maximum number of generated tokens. Default: the rest of the context. */
   max_tokens?: number | null;
-  /**
-   * Strings that end the text of an answer and are not part of it. They do not end its reasoning, tool calls or JSON
-   * documents.
-   */
+  /** Strings that end the text of an answer and are not part of it. They do not end its reasoning or tool calls. */
   stop?: string | string[] | null;
   /** Adds log-probabilities of the generated tokens. Default: `false`. */
   logprobs?: boolean | null;
@@ -478,10 +469,7 @@ export interface CompletionFields {
   parse_special?: boolean | null;
   /** Maximum number of generated tokens. Default: the rest of the context. */
   max_tokens?: number | null;
-  /**
-   * Strings that end the text of an answer and are not part of it. They do not end its reasoning, tool calls or JSON
-   * documents.
-   */
+  /** Strings that end the text of an answer and are not part of it. They do not end its reasoning or tool calls. */
   stop?: string | string[] | null;
   /** Name of an adapter that was loaded next to the model; empty for none. Default: the session's, or none. */
   adapter?: string | null;

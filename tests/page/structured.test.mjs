@@ -60,18 +60,6 @@ test("answers match a schema at temperature 0 and 1, with penalties and log-prob
   assert.ok(found.filter((one) => assertValid(PERSON, one)).length >= 3, JSON.stringify(found));
 });
 
-test("stop strings do not end documents", { timeout: PATIENCE }, async () => {
-  const found = await page.evaluate(async ([response_format, schema]) => {
-    const stop = ["\n", ":", '"', "}"];
-    const generated = (more) => model.generate("Once upon a time", { grammar: { type: "json_schema", schema }, temperature: 0, maxTokens: 160, ...more }).details;
-    const texts = [(await generated({})).text, (await generated({ stop })).text];
-    return { answers: [await answer({ response_format, seed: 1 }), await answer({ response_format, seed: 1, stop })], texts };
-  }, [jsonSchema(PERSON), PERSON]);
-  assert.deepEqual(found.answers[1], found.answers[0]);
-  assert.ok(found.texts[0].startsWith("{"), found.texts[0]);
-  assert.equal(found.texts[1], found.texts[0]);
-});
-
 test("a seed repeats an answer, and its stream adds up to it", { timeout: PATIENCE }, async () => {
   const { whole, again, streamed, finish } = await page.evaluate(async (response_format) => {
     const params = { response_format, seed: 5 };

@@ -71,7 +71,7 @@ request_options! {
         /// tool calls.
         raw_answer: bool = false => RequestOption::boolean();
         /// Strings that end the text of an answer and are not part of it. They do not end its
-        /// reasoning, tool calls or JSON documents.
+        /// reasoning or tool calls.
         stop: Vec<String> = Vec::new() => RequestOption::new(OptionType::Texts)
             .of(&[Api::Generate, Api::Chat, Api::Completions]);
         /// Adds log-probabilities of the generated tokens.
