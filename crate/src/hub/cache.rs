@@ -30,6 +30,14 @@ pub enum StoreError {
     Other(String),
 }
 
+impl StoreError {
+    /// The error of an application that asked for the stored models.
+    fn into_error(self, action: &'static str) -> Error {
+        let (StoreError::Quota(reason) | StoreError::Other(reason)) = self;
+        Error::CacheAccess { action, reason }
+    }
+}
+
 /// Storage of named entries, each written completely or not at all. Keys are percent-encoded names
 /// separated by `/`.
 #[allow(async_fn_in_trait)] // single-threaded by design: no Send bound is wanted
@@ -368,14 +376,6 @@ fn fingerprint(identity: &FileValidator, part_size: u64) -> String {
 pub(crate) fn is_weights(file: &str) -> bool {
     const SUFFIXES: [&str; 6] = [".safetensors", ".gguf", ".bin", ".onnx", ".pt", ".pth"];
     SUFFIXES.iter().any(|suffix| file.ends_with(suffix))
-}
-
-impl StoreError {
-    /// The error of an application that asked for the stored models.
-    fn into_error(self, action: &'static str) -> Error {
-        let (StoreError::Quota(reason) | StoreError::Other(reason)) = self;
-        Error::CacheAccess { action, reason }
-    }
 }
 
 /// Lists all models with cached files.

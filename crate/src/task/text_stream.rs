@@ -92,6 +92,7 @@ impl<'a> TextStream<'a> {
         let was_reasoning = self.is_reasoning();
         let parts = self.parse(text);
         let parsed = self.stop(parts, hidden);
+        self.output.push_str(&parsed.text);
         self.reasoning_tokens += usize::from(was_reasoning || self.is_reasoning());
         parsed
     }
@@ -130,7 +131,6 @@ impl<'a> TextStream<'a> {
         if let Some(special) = hidden {
             self.show(|stops| stops.push_hidden(special), &mut parsed);
         }
-        self.output.push_str(&parsed.text);
         parsed
     }
 
@@ -164,9 +164,8 @@ impl<'a> TextStream<'a> {
             });
         }
         let mut parsed = self.stop(parts, None);
-        let before = parsed.text.len();
         self.show(StopStrings::finish, &mut parsed);
-        self.output.push_str(&parsed.text[before..]);
+        self.output.push_str(&parsed.text);
         parsed
     }
 
