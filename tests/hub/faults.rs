@@ -3,7 +3,7 @@
 //! more loads.
 
 use super::server::{Server, pattern};
-use super::{CONFIG, WEIGHTS, content, file_of, load, model, options};
+use super::{CONFIG, WEIGHTS, content, file_of, first_load_ahead, model, options};
 use jerboa::hub::{AbortFlag, HubOptions, Progress, Source};
 use jerboa::{Error, Result};
 use pollster::block_on;
@@ -213,7 +213,7 @@ fn whole_load(options: &HubOptions, reports: Option<u64>) -> Result<(Vec<u8>, su
     block_on(Source::load(
         async || Source::open(&model(), options, abort.clone(), progress.clone()).await,
         async |source| {
-            let loaded = source.load_verified(load(source)).await?;
+            let loaded = source.load_verified(first_load_ahead(source)).await?;
             serde_json::from_slice::<Value>(&loaded.0).map_err(|e| Error::Config {
                 file: "config.json".into(),
                 reason: e.to_string(),

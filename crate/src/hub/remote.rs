@@ -716,7 +716,7 @@ impl<T: Transport> RangeReader<T> {
     pub async fn fill(
         &mut self,
         buffer: &mut ChunkBuffer,
-        count: impl Fn(u64),
+        count: &dyn Fn(u64),
     ) -> Result<(), ReadFault> {
         while buffer.missing() > 0 && !self.is_done() {
             let Some(chunk) = self.next(buffer.missing()).await? else {

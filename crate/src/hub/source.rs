@@ -26,7 +26,7 @@ use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
 pub use derived::FileForm;
 use derived::StoredForms;
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt, LocalBoxFuture, join_all};
 
 #[cfg(target_arch = "wasm32")]
 use super::browser::PickedFile;
@@ -41,7 +41,7 @@ struct Ahead {
 }
 
 /// Bytes of weights that are read ahead: what the threads of a fast device read from the cache while
-/// it opens.
+/// it opens, and twice what a network of 1 Gbit/s brings meanwhile.
 const WEIGHT_BYTES_AHEAD: u64 = 96 << 20;
 
 /// The files of one model. Clones share caches and state.
@@ -352,18 +352,16 @@ impl Source {
 
     /// Starts to read these small files: [`Self::read_optional`] waits for their bytes, once. The
     /// returned future reads them; if it is dropped, they are read when they are asked for.
-    pub fn read_ahead(&self, files: &[&str]) -> impl Future<Output = ()> + 'static {
+    pub fn read_ahead(&self, files: &[&str]) -> LocalBoxFuture<'static, ()> {
         let reads: Vec<_> = files
             .iter()
             .map(|file| {
                 let end = self.ahead.files.begin(file);
                 let (source, file) = (self.clone(), (*file).to_owned());
-                async move { end.finish(source.read_now(&file).await) }
+                async move { end.finish(source.read_now(&file).await) }.boxed_local()
             })
             .collect();
-        async move {
-            join_all(reads).await;
-        }
+        Box::pin(join_all(reads).map(|_| ()))
     }
 
     /// Reads a small range of a file, clamped to the file's end.
@@ -402,19 +400,26 @@ impl Source {
         self.guard_load(tensors::open_checkpoint(&*self.kind)).await
     }
 
-    /// Starts to read the headers of the model's safetensors and their first parts, if an earlier
-    /// load has stored them: [`Self::checkpoint`] and [`Self::stream_tensors`] wait for them, once.
-    /// The returned future reads them; if it is dropped, they are read when they are asked for.
-    pub fn read_weights_ahead(&self) -> impl Future<Output = ()> + 'static {
+    /// Starts to read the headers of the model's safetensors and their first parts:
+    /// [`Self::checkpoint`] and [`Self::stream_tensors`] wait for them, once. Files that no earlier
+    /// load has stored are asked for after `config`, if that has found config.json. The returned
+    /// future reads them; if it is dropped, they are read when they are asked for.
+    pub fn read_weights_ahead(
+        &self,
+        config: impl Future<Output = ()> + 'static,
+    ) -> LocalBoxFuture<'static, ()> {
         let end = self.ahead.checkpoint.begin(SINGLE_FILE_NAME);
         let source = self.clone();
-        async move {
+        Box::pin(async move {
             let Some(http) = source.kind.http() else {
                 return;
             };
             if !http.is_recorded(SINGLE_FILE_NAME).await && !http.is_recorded(INDEX_FILE_NAME).await
             {
-                return;
+                config.await;
+                if !http.has_opened("config.json") {
+                    return;
+                }
             }
             let checkpoint = source.checkpoint_now().await;
             let files = checkpoint.as_ref().ok().map(|found| found.files.clone());
@@ -422,7 +427,7 @@ impl Source {
             if let Some(files) = files {
                 http.read_parts_ahead(&files, WEIGHT_BYTES_AHEAD).await;
             }
-        }
+        })
     }
 
     /// Drops what was read ahead and nothing has asked for.

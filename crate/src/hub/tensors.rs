@@ -5,7 +5,9 @@ use crate::util::map::SortedMap;
 use crate::util::sort::sort_by;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::pin::pin;
 
+use futures_util::future::{Either, LocalBoxFuture, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::chunk::Chunk;
@@ -119,24 +121,20 @@ pub(crate) async fn stream_tensors<P: PartSource>(
     sink: &mut impl AsyncFnMut(&TensorInfo, u64, Chunk) -> Result<()>,
 ) -> Result<()> {
     let mut plan = DownloadPlan::new(source, checkpoint, tensors)?;
-    let mut pool = FuturesUnordered::new();
+    let mut pool = PartReads::new();
+    // Parts that arrived while the sink handled another.
+    let mut arrived = VecDeque::new();
     let mut allowed = 1;
     let begin = clock::now_ms();
     let mut fetched = 0.0;
 
     loop {
-        while let Some(job) = plan.queue.front() {
-            let stored = plan.streams > 1 && source.is_stored(&job.name, job.part);
-            if pool.len() >= if stored { MAX_CACHED_READS } else { allowed } {
-                break;
-            }
-            pool.extend(
-                plan.queue
-                    .pop_front()
-                    .map(|job| read_next_part(source, job)),
-            );
-        }
-        let Some((mut job, result)) = pool.next().await else {
+        plan.start_reads(source, &mut pool, arrived.len(), allowed);
+        let next = match arrived.pop_front() {
+            Some(part) => Some(part),
+            None => pool.next().await,
+        };
+        let Some((mut job, result)) = next else {
             break;
         };
         if job.generation != plan.files[job.file].generation {
@@ -170,13 +168,24 @@ pub(crate) async fn stream_tensors<P: PartSource>(
         );
         job.part += 1;
         if job.part < job.end {
-            // Download the next part of this range while the sink handles the current one.
-            pool.push(read_next_part(source, job));
+            pool.push(Box::pin(read_next_part(source, job)));
         }
-        for (tensor, offset, piece) in
-            plan.files[file].split_into_tensors(part * source.part_size(), &chunk)
-        {
-            sink(tensor, offset, piece).await?;
+        plan.start_reads(source, &mut pool, arrived.len(), allowed);
+        let pieces = plan.files[file].split_into_tensors(part * source.part_size(), &chunk);
+        let deliver = async {
+            for (tensor, offset, piece) in pieces {
+                sink(tensor, offset, piece).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        // Reads go on while the sink handles this part.
+        let mut deliver = pin!(deliver);
+        loop {
+            match select(deliver.as_mut(), pool.next()).await {
+                Either::Left((delivered, _)) => break delivered?,
+                Either::Right((Some(part), _)) => arrived.push_back(part),
+                Either::Right((None, _)) => break deliver.await?,
+            }
         }
         source.release_part(chunk);
         plan.files[file].parts_left -= 1;
@@ -237,10 +246,16 @@ struct RangeRequest<R> {
     reader: Option<R>,
 }
 
+/// A part that was read, or why not, and its request.
+type PartRead<R> = (RangeRequest<R>, Result<Chunk, ReadFault>);
+
+/// Parts that are being read.
+type PartReads<'s, R> = FuturesUnordered<LocalBoxFuture<'s, PartRead<R>>>;
+
 async fn read_next_part<P: PartSource>(
     source: &P,
     mut job: RangeRequest<P::Reader>,
-) -> (RangeRequest<P::Reader>, Result<Chunk, ReadFault>) {
+) -> PartRead<P::Reader> {
     let result = source
         .part(&job.name, job.part, job.end, &mut job.reader)
         .await;
@@ -351,6 +366,29 @@ impl<'a, R> DownloadPlan<'a, R> {
         }
         self.queue
             .extend(last.map(|(range, _)| plan.range_request(name, file, range)));
+    }
+
+    /// Starts queued reads: cached parts, and requests while fewer than `allowed` are active.
+    /// `arrived` parts count as active, because they hold memory.
+    fn start_reads<'s, P: PartSource<Reader = R>>(
+        &mut self,
+        source: &'s P,
+        pool: &mut PartReads<'s, R>,
+        arrived: usize,
+        allowed: usize,
+    ) where
+        R: 's,
+    {
+        while let Some(job) = self.queue.front() {
+            let is_stored = self.streams > 1 && source.is_stored(&job.name, job.part);
+            let limit = if is_stored { MAX_CACHED_READS } else { allowed };
+            if pool.len() + arrived >= limit {
+                break;
+            }
+            if let Some(job) = self.queue.pop_front() {
+                pool.push(Box::pin(read_next_part(source, job)));
+            }
+        }
     }
 
     /// Restarts a file that changed while it was read, if its header is unchanged. Otherwise the
@@ -475,6 +513,109 @@ impl<'a> FileDownload<'a> {
 mod tests {
     use super::*;
     use crate::format::Dtype;
+    use crate::hub::parts::FileInfo;
+    use crate::hub::progress::Progress;
+    use pollster::block_on;
+    use std::cell::Cell;
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    const PARTS: u64 = 6;
+
+    /// A file whose parts are there at once, and the number that were read.
+    struct FastServer(Progress, Cell<u64>);
+
+    impl PartSource for FastServer {
+        type Reader = ();
+
+        fn source_name(&self) -> &str {
+            "test"
+        }
+
+        fn progress(&self) -> &Progress {
+            &self.0
+        }
+
+        fn part_size(&self) -> u64 {
+            4
+        }
+
+        fn streams(&self, _file: &str) -> usize {
+            3
+        }
+
+        fn is_stored(&self, _file: &str, _part: u64) -> bool {
+            false
+        }
+
+        async fn info(&self, _file: &str) -> Result<Option<FileInfo>> {
+            Ok(None)
+        }
+
+        async fn range(&self, _file: &str, _range: Range<u64>) -> Result<Chunk, ReadFault> {
+            Err(self.missing_error("x").into())
+        }
+
+        async fn part(
+            &self,
+            _file: &str,
+            part: u64,
+            _run_end: u64,
+            _reader: &mut Option<()>,
+        ) -> Result<Chunk, ReadFault> {
+            self.1.set(self.1.get() + 1);
+            Ok(Chunk::from_vec(vec![part as u8; 4]))
+        }
+
+        fn missing_error(&self, file: &str) -> Error {
+            Error::Internal(file.to_string())
+        }
+    }
+
+    #[test]
+    fn reads_go_on_while_the_sink_waits() {
+        let source = FastServer(Progress::silent(), Cell::new(0));
+        let tensor = TensorInfo {
+            name: "a".into(),
+            dtype: Dtype::U8,
+            shape: vec![4 * PARTS as usize],
+            file: 0,
+            range: 0..4 * PARTS,
+        };
+        let checkpoint = Checkpoint {
+            files: vec![CheckpointFile {
+                name: "x.safetensors".into(),
+                size: 4 * PARTS,
+            }],
+            ..Checkpoint::default()
+        };
+        let mut found = Vec::new();
+        let mut beside = Vec::new();
+        let mut sink = async |_: &TensorInfo, offset: u64, chunk: Chunk| {
+            let mut polls = 0;
+            poll_fn(|context| {
+                context.waker().wake_by_ref();
+                polls += 1;
+                if polls < 100 {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(())
+                }
+            })
+            .await;
+            found.push((offset, chunk.to_vec()[0]));
+            beside.push(source.1.get() - found.len() as u64);
+            Ok(())
+        };
+        block_on(stream_tensors(&source, &checkpoint, &[&tensor], &mut sink)).expect("a load");
+        found.sort_unstable();
+        let expected: Vec<_> = (0..PARTS).map(|part| (4 * part, part as u8)).collect();
+        assert_eq!(found, expected);
+        assert!(
+            beside[0] > 0 && beside.iter().all(|parts| *parts <= 4),
+            "{beside:?}"
+        );
+    }
 
     /// Splits a file at every offset, in both orders, and reassembles it from whole words.
     #[test]

@@ -24,7 +24,7 @@ use crate::task::{
 };
 use crate::{Error, Result};
 use audio::AudioInputState;
-use futures_util::future::join4;
+use futures_util::future::{FutureExt, join5};
 use js_sys::{Array, Function, Promise};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -220,12 +220,12 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     let (mut loaded, source, second) = Source::load(open, async |source| {
         let name = string_property(options, "model").unwrap_or_else(|| SELECTED_FILES_NAME.into());
         let _ahead = source.gguf().is_none().then(|| {
-            let files = [&["config.json"][..], &TEXT_FILES].concat();
-            let files = source.read_ahead(&files);
+            let config = source.read_ahead(&["config.json"]).shared();
+            let files = source.read_ahead(&TEXT_FILES);
             let form = source.read_form_ahead(TOKENIZER_FORM);
             let tuning = source.read_persisted_ahead(TUNING_RECORDS);
-            let weights = source.read_weights_ahead();
-            Background::start(async move { _ = join4(files, form, tuning, weights).await })
+            let weights = source.read_weights_ahead(config.clone());
+            Background::start(async move { _ = join5(config, files, form, tuning, weights).await })
         });
         let open_second = async |name: &str, progress: &Progress| {
             let hub = HubOptions {

@@ -283,7 +283,7 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         let wanted = FIRST_REQUEST_BYTES.min(self.part_size);
         let mut reader = RangeReader::new(self.remote.clone(), url.clone(), 0, Some(wanted), None);
         let mut buffer = ChunkBuffer::new(wanted as usize);
-        reader.fill(&mut buffer, |_| ()).await?;
+        reader.fill(&mut buffer, &|_| ()).await?;
         let mut first = buffer.finish();
         if reader.identity.is_none() && !reader.supports_ranges {
             // The response is the whole file, and only its end gives the length.
@@ -336,7 +336,7 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         let (from, to) = (start as u64, Some(end as u64));
         let mut probe = RangeReader::new(server, url, from, to, Some(identity.clone()));
         let mut buffer = ChunkBuffer::new(end - start);
-        probe.fill(&mut buffer, |_| ()).await?;
+        probe.fill(&mut buffer, &|_| ()).await?;
         if known.get(start..end) == Some(buffer.finish().to_vec().as_slice()) {
             return Ok(());
         }

@@ -30,7 +30,8 @@ use super::model_ref::{ModelRef, is_commit, percent_encode};
 use super::parts::PartSource;
 use super::pending_writes::PendingWrites;
 use super::progress::Progress;
-use super::remote::{NO_ENTRY_CODE, RemoteServer};
+use super::read_ahead::ReadsAhead;
+use super::remote::{NO_ENTRY_CODE, ReadFault, RemoteServer};
 use super::transport::Transport;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
@@ -73,6 +74,8 @@ pub struct HttpSource<T: Transport, S: KeyValueStore> {
     part_size: u64,
     streams: usize,
     files: RefCell<SortedMap<String, Option<Rc<HttpFile<T>>>>>,
+    /// Parts that are downloaded before a load asks for them.
+    ahead: ReadsAhead<Result<Chunk, ReadFault>>,
     /// The server's error for each file that it does not have.
     not_found_errors: RefCell<SortedMap<String, Error>>,
     /// The Hub's metadata of the repository's files, once requested.
@@ -117,6 +120,7 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             part_size: options.part_size.max(1),
             streams: options.max_streams.clamp(1, 8),
             files: RefCell::default(),
+            ahead: ReadsAhead::default(),
             not_found_errors: RefCell::default(),
             metadata: RefCell::default(),
             warnings: RefCell::default(),

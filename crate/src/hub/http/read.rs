@@ -1,6 +1,7 @@
 //! Reading of parts: from the cache, from the first response, or from an open connection. Does not
 //! depend on tensors.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -15,16 +16,27 @@ use crate::hub::remote::{FileValidator, RangeReader, ReadFault};
 use crate::hub::transport::Transport;
 use crate::util::sha256::INITIAL_STATE;
 use crate::{Error, Result};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 /// Error text for a file that an earlier load did not find.
 const CACHED_NOT_FOUND: &str = "the server did not have the file when last checked";
+
+/// The name of a part among those that are downloaded ahead.
+fn ahead_name(file: &str, part: u64) -> String {
+    format!("{file} {part}")
+}
 
 impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
     /// Counts bytes of a part as they arrive.
     fn count_bytes(&self, entry: &HttpFile<T>, bytes: u64, from_cache: bool) {
         entry.reported_bytes.set(entry.reported_bytes.get() + bytes);
         self.remote.progress.add_bytes(bytes, from_cache);
+    }
+
+    /// Takes back bytes that were counted and will arrive again.
+    fn uncount_bytes(&self, entry: &HttpFile<T>, bytes: u64) {
+        entry.reported_bytes.set(entry.reported_bytes.get() - bytes);
+        self.remote.progress.uncount_bytes(bytes);
     }
 
     /// Returns a reader for a part that starts at `pos`: the given one if its position matches,
@@ -79,13 +91,8 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         range: Range<u64>,
         run_end: u64,
         reader: &mut Option<RangeReader<T>>,
-        counts: bool,
+        count: &dyn Fn(u64),
     ) -> Result<Chunk, ReadFault> {
-        let count = |bytes| {
-            if counts {
-                self.count_bytes(entry, bytes, false);
-            }
-        };
         let mut buffer = ChunkBuffer::new((range.end - range.start) as usize);
         if let Some(first) = entry
             .first_bytes
@@ -124,18 +131,30 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         }
     }
 
-    /// Reads the first stored parts of these files before they are asked for, at most `bytes`.
+    /// Whether this load has found the file.
+    pub fn has_opened(&self, file: &str) -> bool {
+        self.opened_file(file).is_some()
+    }
+
+    /// Reads the first parts of these files before they are asked for, at most `bytes`: stored parts
+    /// at the same time, and parts of the first file that has others in one request.
     pub async fn read_parts_ahead(&self, files: &[CheckpointFile], bytes: u64) {
-        let Some(shelf) = &self.cache else { return };
         let mut reads = Vec::new();
+        let mut missing: Option<(&CheckpointFile, Range<u64>)> = None;
         let all = files.iter().flat_map(|file| {
             let parts = 0..file.size.div_ceil(self.part_size);
             parts.map(move |part| (file, part))
         });
         for (file, part) in all.take((bytes / self.part_size) as usize) {
-            if let Some(entry) = self.opened_file(&file.name)
-                && self.is_stored(&file.name, part)
-            {
+            if !self.is_stored(&file.name, part) {
+                match &mut missing {
+                    Some((first, parts)) if first.name == file.name && parts.end == part => {
+                        parts.end += 1;
+                    }
+                    Some(_) => {}
+                    None => missing = Some((file, part..part + 1)),
+                }
+            } else if let (Some(shelf), Some(entry)) = (&self.cache, self.opened_file(&file.name)) {
                 reads.push(async move {
                     shelf
                         .read_part_ahead(&file.name, &entry.identity, self.part_size, part)
@@ -143,11 +162,50 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
                 });
             }
         }
-        join_all(reads).await;
+        let download = async {
+            if let Some((file, parts)) = missing {
+                self.download_ahead(&file.name, parts).await;
+            }
+        };
+        join(join_all(reads), download).await;
+    }
+
+    /// Downloads parts of a file before they are asked for. Parts after one that fails are left to
+    /// whoever asks for them.
+    async fn download_ahead(&self, file: &str, parts: Range<u64>) {
+        let Some(entry) = self.opened_file(file) else {
+            return;
+        };
+        // Other servers send the file once, from its beginning.
+        if !entry.supports_ranges.get() {
+            return;
+        }
+        let at = |index: u64| (index * self.part_size).min(entry.identity.size);
+        let ends: Vec<_> = parts
+            .clone()
+            .map(|part| (part, self.ahead.begin(&ahead_name(file, part))))
+            .collect();
+        let mut reader = None;
+        for (part, end) in ends {
+            if !end.is_wanted() {
+                return;
+            }
+            let range = at(part)..at(part + 1);
+            let count = |bytes| end.arrive(bytes);
+            let chunk = self
+                .fetch(&entry, range, at(parts.end), &mut reader, &count)
+                .await;
+            let has_failed = chunk.is_err();
+            end.finish(chunk);
+            if has_failed {
+                return;
+            }
+        }
     }
 
     /// Drops the parts that were read ahead and that nothing has asked for.
     pub fn drop_parts_ahead(&self) {
+        self.ahead.clear();
         if let Some(shelf) = &self.cache {
             shelf.drop_parts_ahead();
         }
@@ -230,7 +288,7 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
         }
         let mut reader = None;
         let chunk = self
-            .fetch(&entry, range.clone(), range.end, &mut reader, false)
+            .fetch(&entry, range.clone(), range.end, &mut reader, &|_| ())
             .await?;
         // A body with the whole file continues where the first bytes ended.
         if let Some(reader) = reader.filter(|r| !r.supports_ranges) {
@@ -274,9 +332,22 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
             entry.manifest_stale.set(true);
         }
         entry.fetched.set(true);
-        let chunk = self
-            .fetch(&entry, at(part)..at(part + 1), at(run_end), reader, counts)
-            .await?;
+        let counted = Cell::new(0);
+        let count = |bytes| {
+            if counts {
+                counted.set(counted.get() + bytes);
+                self.count_bytes(&entry, bytes, false);
+            }
+        };
+        let ahead = ahead_name(file, part);
+        let chunk = match self.ahead.take_counting(&ahead, &count).await {
+            Some(chunk) => chunk?,
+            None => {
+                self.uncount_bytes(&entry, counted.take());
+                self.fetch(&entry, at(part)..at(part + 1), at(run_end), reader, &count)
+                    .await?
+            }
+        };
         self.remote.progress.mark_read(&key, part, false);
         if let (Some(shelf), true, true) = (
             &self.cache,
@@ -322,6 +393,7 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> PartSource for HttpSour
     }
 
     async fn evict(&self, file: &str) {
+        self.ahead.clear();
         self.handle_writes(self.writes.wait_all().await);
         let entry = self.files.borrow_mut().remove(file).flatten();
         if let Some(entry) = entry {
