@@ -263,7 +263,7 @@ export class Completions {
     const { signal, ...steps } = checked(WHERE, options, { signal: valid.signal, ...STEP_OPTIONS }) as GenerationRequestOptions;
     const request = this.#request(given);
     if (request.tools) await this.#refuseUnreadTools(request);
-    request.messages = await resolveImages(WHERE, request.messages ?? [], (seconds, fps) => this.#backend.call("frameTimes", [seconds, fps]));
+    request.messages = await resolveImages(WHERE, request.messages ?? [], this.#backend, this.#info, signal);
     const controller = new AbortController();
     const ended = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
     // All answers start now: they decode together.

@@ -8,6 +8,7 @@ import { isTokenId } from "./generate.js";
 import { EMBED_SPEC, RERANK_SPEC, type EmbedFields, type RerankFields } from "./schema.js";
 import { wrongTask } from "./tasks.js";
 import { resolveImage, type ImageSource } from "./images.js";
+import { untilEnded } from "./waits.js";
 
 /**
  * An input to embed: text, or an image if `info.capabilities` includes `image`. Strings are text; pass an image's
@@ -118,7 +119,7 @@ async function embedAll(backend: Backend, info: ModelInfo, inputs: (EmbedInput |
   const ofTexts = texts.length === 0 ? [] : await backend.call("embed", [texts, engineOptions], { signal, onEvent: onProgress });
   if (images.length === 0) return ofTexts;
   const ofImages: Float32Array[] = [];
-  for (const image of images) ofImages.push(await backend.call("embedImage", [await resolveImage("embed", image), engineOptions], { signal }));
+  for (const image of images) ofImages.push(await backend.call("embedImage", [await untilEnded(backend.ending, "embed", signal, (ends) => resolveImage("embed", image, ends)), engineOptions], { signal }));
   return inputs.map((each) => (plain(each) ? ofTexts : ofImages).shift()!);
 }
 

@@ -239,6 +239,8 @@ export interface Backend {
   readonly worker: boolean;
   /** True once the backend was closed or has failed; its calls then reject. */
   readonly closed: boolean;
+  /** Aborts with the error of later calls when the caller closes the backend. */
+  readonly ending: AbortSignal;
   call<M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>>;
   /** Frees the engine; running calls reject. */
   close(): Promise<void>;

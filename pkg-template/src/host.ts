@@ -62,6 +62,10 @@ export class Host implements Backend {
     this.#traps.users.add(this.#onTrap);
   }
 
+  get ending(): AbortSignal {
+    return this.#closing.signal;
+  }
+
   get closed(): boolean {
     return this.#closing.signal.aborted || this.#traps.error !== undefined;
   }
@@ -136,7 +140,7 @@ export class Host implements Backend {
   }
 
   async close(): Promise<void> {
-    this.#closing.abort();
+    this.#closing.abort(unloaded());
     this.#traps.users.delete(this.#onTrap);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, CLOSE_TIMEOUT_MS)));

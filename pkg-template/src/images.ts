@@ -3,7 +3,7 @@
 import { describe } from "./check.js";
 import { cspAdvice } from "./csp.js";
 import { download, StatusError } from "./download.js";
-import { JerboaError, invalidRequest } from "./errors.js";
+import { aborted, JerboaError, invalidRequest } from "./errors.js";
 import { isDetached } from "./plain-json.js";
 import { platform } from "./platform.js";
 import { IMAGE_TIMEOUT_MS, withTimeout } from "./waits.js";
@@ -15,7 +15,7 @@ import { IMAGE_TIMEOUT_MS, withTimeout } from "./waits.js";
 export type ImageSource =
   | string | URL | Blob | ImageBitmap | ImageData | VideoFrame | HTMLImageElement | HTMLCanvasElement | OffscreenCanvas | HTMLVideoElement | MediaStreamTrack;
 
-/** An image for the engine. Equal keys mean equal images, which are encoded once. */
+/** An image for the engine. Equal keys mean equal images, which are encoded once; without a key their pixels tell. */
 export interface ImageInput {
   image: Blob | ImageBitmap | ImageData;
   key?: number;
@@ -36,6 +36,12 @@ let next = 1;
 const MAX_URL_CHARS = 32 << 20;
 let characters = 0;
 
+/** Images of `blob:` URLs, which never change but may be revoked before a later turn of their conversation. */
+const blobs = new Map<string, Blob>();
+/** Total bytes of {@link blobs}. */
+const MAX_BLOB_BYTES = 64 << 20;
+let blobBytes = 0;
+
 /** The key of an immutable object. */
 export function keyOf(object: object): number {
   const key = keys.get(object) ?? next++;
@@ -43,7 +49,17 @@ export function keyOf(object: object): number {
   return key;
 }
 
-/** The key of the content at a URL. */
+function rememberBlob(address: string, blob: Blob): void {
+  if (!blobs.has(address)) blobBytes += blob.size;
+  blobs.set(address, blob);
+  for (const [oldest, { size }] of blobs) {
+    if (blobBytes <= MAX_BLOB_BYTES) break;
+    blobs.delete(oldest);
+    blobBytes -= size;
+  }
+}
+
+/** The key of a URL whose content never changes: `data:` or `blob:`. */
 export function keyOfAddress(address: string): number {
   const key = addresses.get(address) ?? next++;
   if (!addresses.delete(address)) characters += address.length;
@@ -61,9 +77,9 @@ const is = <T>(value: unknown, name: string): value is T => {
   return typeof known === "function" && value instanceof known;
 };
 
-/** Resolves an image source. @throws {@link JerboaError} that names the problem. */
-export async function resolveImage(where: string, source: ImageSource): Promise<ImageInput> {
-  if (typeof source === "string" || source instanceof URL) return fetched(where, String(source));
+/** Resolves an image source; `signal` ends its download. @throws {@link JerboaError} that names the problem. */
+export async function resolveImage(where: string, source: ImageSource, signal?: AbortSignal): Promise<ImageInput> {
+  if (typeof source === "string" || source instanceof URL) return fetched(where, String(source), signal);
   if (is<Blob>(source, "Blob")) return { image: await sendable(source), key: keyOf(source) };
   if (is<ImageBitmap>(source, "ImageBitmap")) {
     if (source.width === 0) throw invalidRequest(`${where}: the ImageBitmap was closed or transferred elsewhere. Pass an open one.`);
@@ -87,7 +103,7 @@ export async function resolveImage(where: string, source: ImageSource): Promise<
 /** A blob that can be sent to the engine's thread: Node's blobs of files cannot. */
 const sendable = async (blob: Blob): Promise<Blob> => (platform() ? new Blob([await blob.arrayBuffer()], { type: blob.type }) : blob);
 
-async function fetched(where: string, address: string): Promise<ImageInput & { image: Blob }> {
+async function fetched(where: string, address: string, signal: AbortSignal | undefined): Promise<ImageInput & { image: Blob }> {
   const short = address.length > 80 ? `${address.slice(0, 77)}...` : address;
   let url: URL;
   try {
@@ -97,13 +113,20 @@ async function fetched(where: string, address: string): Promise<ImageInput & { i
   }
   if (!["http:", "https:", "data:", "blob:"].includes(url.protocol) && !(platform() && url.protocol === "file:")) throw invalidRequest(`${where}: image URLs must start with http:, https:, data: or blob:, not '${short}'.`);
   if (url.protocol === "data:") return { image: decodeDataUrl(where, address), key: keyOfAddress(address) };
+  const isBlob = url.protocol === "blob:";
+  const known = blobs.get(url.href);
+  if (known) return { image: known, key: keyOf(known) };
   try {
-    return { image: await download(url), key: keyOfAddress(url.href) };
+    const image = await download(url, signal);
+    if (!isBlob) return { image };
+    rememberBlob(url.href, image);
+    return { image, key: keyOf(image) };
   } catch (thrown) {
+    if (signal?.aborted) throw aborted(where);
     if (thrown instanceof StatusError) throw new JerboaError("network", `${where}: the image at ${short} could not be fetched (HTTP ${thrown.status}). Check the URL.`);
     // Browsers report a violation of the page's policy after the failure.
     await new Promise((resolve) => setTimeout(resolve));
-    const advice = url.protocol === "blob:" ? "The URL was revoked. Pass the Blob itself." : "Its server must be reachable and allow this page to read it (CORS).";
+    const advice = isBlob ? "The URL was revoked. Pass the Blob itself." : "Its server must be reachable and allow this page to read it (CORS).";
     const reason = cspAdvice("connect-src", url.href) ?? `${errorText(thrown)} ${advice}`;
     throw new JerboaError("network", `${where}: the image at ${short} could not be fetched: ${reason}`, { cause: thrown });
   }

@@ -188,6 +188,7 @@ function withCalibration(backend: Backend, calibration: Calibration): Backend {
     get closed() {
       return backend.closed;
     },
+    ending: backend.ending,
     call,
     close: () => backend.close(),
   };

@@ -1,11 +1,16 @@
 /** Resolves the images and videos in the messages of a conversation. */
 
+import type { ModelInfo } from "./contract.js";
+import type { Backend } from "./engine-calls.js";
 import { resolveImage, type UnresolvedImagePart } from "./images.js";
-import { type FrameTimes, resolveVideo, type UnresolvedVideoPart } from "./video.js";
+import { resolveVideo, type UnresolvedVideoPart } from "./video.js";
+import { untilEnded } from "./waits.js";
 
-/** Resolves all images and videos of a conversation in parallel; `times` chooses the frames of a video. */
-export async function resolveImages(where: string, messages: unknown[], times: FrameTimes): Promise<unknown[]> {
-  return eachPart(messages, async (part) => ({ type: part.type, ...(await (part.type === "image" ? resolveImage(where, part.source) : resolveVideo(where, part, times))) }));
+/** Resolves all images and videos of a conversation in parallel. */
+export function resolveImages(where: string, messages: unknown[], backend: Backend, info: ModelInfo, signal: AbortSignal | undefined): Promise<unknown[]> {
+  const sampling = { model: info, times: (seconds: number, fps?: number) => backend.call("frameTimes", [seconds, fps]) };
+  return untilEnded(backend.ending, where, signal, (ends) =>
+    eachPart(messages, async (part) => ({ type: part.type, ...(await (part.type === "image" ? resolveImage(where, part.source, ends) : resolveVideo(where, part, sampling, ends))) })));
 }
 
 /** Replaces images by placeholders, for the chat template. */

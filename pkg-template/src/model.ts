@@ -24,6 +24,7 @@ import { generateWithSteps } from "./steps.js";
 import type { AudioInput } from "./audio-input.js";
 import { wrongTask } from "./tasks.js";
 import { transcribe, type TranscribeOptions } from "./transcribe.js";
+import { untilEnded } from "./waits.js";
 
 /** Maximum bytes of weights that `diagnose` compares with their files. */
 const MAX_VERIFIED_BYTES = 256 << 20;
@@ -230,7 +231,7 @@ export class Model {
       requireValid("describe", "the prompt", prompt, valid.string);
       const [request, signal, steps] = requestOf(this.#backend, this.info, "describe", options);
       return new Generation(async (onEvent, s) => {
-        const part = { type: "image", ...(await resolveImage("describe", image)) };
+        const part = { type: "image", ...(await untilEnded(this.#backend.ending, "describe", s, (ends) => resolveImage("describe", image, ends))) };
         const messages = [{ role: "user", content: [part, { type: "text", text: prompt }] }];
         return generateWithSteps(this.#backend, { ...request, messages }, steps, { signal: s, onEvent });
       }, signal);
@@ -240,7 +241,7 @@ export class Model {
   /** Encodes an image to embeddings for the language model. They stay cached for later questions. */
   async encodeImage(image: ImageSource): Promise<EncodedImage> {
     this.#requireImages("encodeImage");
-    const { id: _, data, ...rest } = await this.#backend.call("encodeImage", [await resolveImage("encodeImage", image)]);
+    const { id: _, data, ...rest } = await this.#backend.call("encodeImage", [await untilEnded(this.#backend.ending, "encodeImage", undefined, (ends) => resolveImage("encodeImage", image, ends))]);
     return { data, cols: data.length / rest.tokens, ...rest };
   }
 

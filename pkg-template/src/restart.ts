@@ -13,7 +13,7 @@ export class RestartingBackend implements Backend {
   /** Arguments of the calls that loaded the adapters, by name. */
   readonly #adapters = new Map<string, Parameters<Methods["loadAdapter"]>>();
   #restarting: Promise<void> | undefined;
-  #closed = false;
+  readonly #closing = new AbortController();
 
   /** `reload` starts another backend and loads the model in it. */
   constructor(inner: Backend, reload: () => Promise<Backend>) {
@@ -25,12 +25,16 @@ export class RestartingBackend implements Backend {
     return this.#inner.worker;
   }
 
+  get ending(): AbortSignal {
+    return this.#closing.signal;
+  }
+
   get closed(): boolean {
-    return this.#closed;
+    return this.#closing.signal.aborted;
   }
 
   async call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
-    if (this.#closed) throw unloaded();
+    if (this.closed) throw unloaded();
     if (method === "disposeSession") this.#sessions.delete(args[0] as number);
     if (this.#inner.closed) {
       if (attributesOf(method).frees) return undefined as ReturnType<Methods[M]>;
@@ -46,7 +50,7 @@ export class RestartingBackend implements Backend {
 
   async #restart(): Promise<void> {
     const next = await this.#reload();
-    if (this.#closed) {
+    if (this.closed) {
       void next.close();
       throw unloaded();
     }
@@ -57,7 +61,7 @@ export class RestartingBackend implements Backend {
   }
 
   close(): Promise<void> {
-    this.#closed = true;
+    this.#closing.abort(unloaded());
     return this.#inner.close();
   }
 }

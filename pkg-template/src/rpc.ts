@@ -140,6 +140,10 @@ export class RemoteBackend implements Backend {
     this.hello.catch(() => {});
   }
 
+  get ending(): AbortSignal {
+    return this.#ended.signal;
+  }
+
   get closed(): boolean {
     return this.#gone !== undefined;
   }
@@ -225,7 +229,7 @@ export class RemoteBackend implements Backend {
 
   #fail(error: JerboaError): void {
     this.#gone ??= error;
-    this.#ended.abort();
+    this.#ended.abort(this.#gone);
     clearInterval(this.#pinging);
     for (const pending of this.#pending.values()) pending.reject(error);
     this.#pending.clear();

@@ -4,7 +4,7 @@ import { Chat, type RequestOptions } from "./chat.js";
 import { checked, describe, requireValid, valid } from "./check.js";
 import { TextCompletions } from "./completions.js";
 import type { ModelInfo } from "./contract.js";
-import { aborted, disposed, invalidRequest } from "./errors.js";
+import { disposed, invalidRequest } from "./errors.js";
 import { checkedIds, generate, type GenerateOptions, isPromptList } from "./generate.js";
 import { Generation } from "./generation.js";
 import type { SavedSession } from "./saved-sessions.js";
@@ -118,10 +118,12 @@ class SessionBackend implements Backend {
   readonly #inner: Backend;
   readonly #id: number;
   readonly #closing = new AbortController();
+  readonly ending: AbortSignal;
 
   constructor(inner: Backend, id: number) {
     this.#inner = inner;
     this.#id = id;
+    this.ending = AbortSignal.any([inner.ending, this.#closing.signal]);
   }
 
   get worker(): boolean {
@@ -151,7 +153,7 @@ class SessionBackend implements Backend {
 
   async close(): Promise<void> {
     if (this.closed) return;
-    this.#closing.abort(aborted("The session"));
+    this.#closing.abort(disposed());
     await this.#inner.call("disposeSession", [this.#id]);
   }
 }

@@ -22,6 +22,12 @@ export interface VideoInput {
 /** The frame times a model wants of a video of this length, then its end; in seconds. */
 export type FrameTimes = (seconds: number, fps?: number) => Promise<Float64Array>;
 
+/** The model that asks for a video, and how it chooses frames. */
+export interface VideoSampling {
+  model: object;
+  times: FrameTimes;
+}
+
 /** Maximum pixels over all frames of a video: no model uses more, and they are held in memory. */
 const MAX_VIDEO_PIXELS = 1 << 24;
 /** Timeout for the next video frame. */
@@ -30,13 +36,13 @@ const FRAME_TIMEOUT_MS = 20_000;
 const PRESENT_TIMEOUT_MS = 250;
 
 /** Resolves a video source. @throws {@link JerboaError} that names the problem. */
-export async function resolveVideo(where: string, part: UnresolvedVideoPart, times: FrameTimes): Promise<VideoInput> {
+export async function resolveVideo(where: string, part: UnresolvedVideoPart, sampling: VideoSampling, signal?: AbortSignal): Promise<VideoInput> {
   const { fps } = part;
   if (fps !== undefined && !(fps > 0 && Number.isFinite(fps))) throw invalidRequest(`${where}: 'fps' of a video must be a positive number, not ${describe(fps)}.`);
-  if ("source" in part) return cachedVideo(where, part.source, fps, times);
+  if ("source" in part) return cachedVideo(where, part.source, fps, sampling);
   const { frames, timestamps } = part;
   const made: VideoInput["frames"] = [];
-  for (const frame of frames) made.push((await resolveImage(where, frame)).image);
+  for (const frame of frames) made.push((await resolveImage(where, frame, signal)).image);
   const start = timestamps ?? frames.map((_, i) => i / (fps ?? 2));
   if (!Array.isArray(start) || start.length !== frames.length || !start.every((at, i) => at >= (start[i - 1] ?? 0) && Number.isFinite(at)))
     throw invalidRequest(`${where}: 'timestamps' must be increasing seconds, one for each of the ${frames.length} frames.`);
@@ -45,14 +51,14 @@ export async function resolveVideo(where: string, part: UnresolvedVideoPart, tim
   return { frames: made, seconds: Float64Array.from([...start, end]) };
 }
 
-/** The last sampled video: a conversation sends it again with each turn. */
-let lastVideo: { source: unknown; fps: number | undefined; video: Promise<VideoInput> } | undefined;
+/** The last sampled video: a conversation sends it again with each turn. Each model wants frames of its own. */
+let lastVideo: { source: unknown; fps: number | undefined; model: object; video: Promise<VideoInput> } | undefined;
 
-function cachedVideo(where: string, given: VideoSource, fps: number | undefined, times: FrameTimes): Promise<VideoInput> {
+function cachedVideo(where: string, given: VideoSource, fps: number | undefined, { model, times }: VideoSampling): Promise<VideoInput> {
   const source = typeof given === "string" || given instanceof URL || given instanceof Blob ? given : given?.currentSrc || given?.src;
   if (!source) throw invalidRequest(`${where}: ${describe(given)} is not a supported video. Use a URL, a File or Blob, or a <video> element.`);
-  if (lastVideo?.source !== source || lastVideo.fps !== fps) {
-    const made = { source, fps, video: sampleFrames(where, source, fps, times) };
+  if (lastVideo?.source !== source || lastVideo.fps !== fps || lastVideo.model !== model) {
+    const made = { source, fps, model, video: sampleFrames(where, source, fps, times) };
     made.video.catch(() => lastVideo === made && (lastVideo = undefined));
     lastVideo = made;
   }
@@ -80,8 +86,9 @@ async function sampleFrames(where: string, source: string | URL | Blob, fps: num
       }
       frames.push(await currentFrame(video, sizeOf(video, seconds.length - 1)));
     }
-    const same = source instanceof Blob ? keyOf(source) : keyOfAddress(address);
-    return { frames, seconds, ...(fps === undefined ? { key: same } : {}) };
+    // What a server sends may change.
+    const key = source instanceof Blob ? keyOf(source) : /^(data|blob):/i.test(address) ? keyOfAddress(address) : undefined;
+    return { frames, seconds, ...(fps === undefined && key !== undefined ? { key } : {}) };
   } catch (thrown) {
     if (thrown instanceof DOMException) throw invalidRequest(`${where}: the video's frames cannot be read: ${errorText(thrown)} Videos from other sites must be served with CORS headers.`);
     const blocked = cspAdvice("media-src", address);

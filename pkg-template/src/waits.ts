@@ -53,6 +53,16 @@ export function untilAborted<T>(ms: number, what: string, signal: AbortSignal | 
   });
 }
 
+/** The result of `prepare`, such as a download for a call. The wait ends with the caller's abort, and when the model is unloaded. */
+export async function untilEnded<T>(ending: AbortSignal, what: string, signal: AbortSignal | undefined, prepare: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const ends = signal ? AbortSignal.any([signal, ending]) : ending;
+  try {
+    return await untilAborted(0, what, ends, prepare(ends));
+  } catch (thrown) {
+    throw ending.aborted && !signal?.aborted ? ending.reason : thrown;
+  }
+}
+
 /** A listener of the caller whose exceptions are reported like those of an event listener and affect nothing else. */
 export function isolated<E>(listener: ((event: E) => void) | undefined): ((event: E) => void) | undefined {
   return listener && ((event) => {

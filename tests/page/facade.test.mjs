@@ -818,6 +818,97 @@ test("image URLs are recognized again, and the oldest are dropped before they us
   assert.ok(keyOfAddress("A".repeat(40 << 20)) > others[1], "one that is too large alone");
 });
 
+test("images at http URLs are read anew and known by their pixels; data: and blob: URLs by their address", async (t) => {
+  const contents = { "http://camera.test/now.png": ["first", "second"], "https://site.test/a.png": ["a", "a"] };
+  t.mock.method(globalThis, "fetch", async (url) => new Response(contents[String(url)].shift()));
+  const read = async (url) => {
+    const { image, key } = await images.resolveImage("test", url);
+    return [await image.text(), key];
+  };
+  for (const [url, [first, second]] of Object.entries(contents).map(([url, texts]) => [url, [...texts]])) {
+    assert.deepEqual([await read(url), await read(new URL(url))], [[first, undefined], [second, undefined]]);
+  }
+  t.mock.restoreAll();
+  const data = "data:image/png;base64,AAAA";
+  assert.deepEqual(await read(data), await read(data));
+  const url = URL.createObjectURL(new Blob(["pixels"]));
+  const first = await read(url);
+  URL.revokeObjectURL(url);
+  assert.deepEqual(await read(url), first, "an earlier turn's URL may be revoked");
+  assert.ok(first[1] !== undefined);
+  const never = URL.createObjectURL(new Blob(["x"]));
+  URL.revokeObjectURL(never);
+  await assert.rejects(read(never), refusal("network", /The URL was revoked\. Pass the Blob itself/));
+});
+
+test("an abort and an unload end the wait for an image of every call", async (t) => {
+  t.mock.method(globalThis, "fetch", () => new Promise(() => {}));
+  const url = new URL("https://slow.test/a.png");
+  const part = { type: "image_url", image_url: { url: String(url) } };
+  const calls = {
+    chat: [(model, options) => model.chat.completions.create({ messages: user([part]) }, options), "org/vision"],
+    stream: [(model, options) => model.chat.completions.create({ messages: user([part]), stream: true }, options), "org/vision"],
+    video: [(model, options) => model.chat.completions.create({ messages: user([{ type: "video", frames: [url] }]) }, options), "org/vision"],
+    responses: [(model, options) => model.responses.create({ input: [{ role: "user", content: [{ type: "input_image", image_url: String(url) }] }] }, options), "org/vision"],
+    describe: [(model, options) => model.describe(url, "What?", options).then((text) => text), "org/vision"],
+    encodeImage: [(model) => model.encodeImage(url), "org/vision"],
+    embed: [(model, options) => model.embed([url], options), "org/clip"],
+  };
+  for (const [name, [call, source]] of Object.entries(calls)) {
+    const model = await load(source);
+    if (name !== "encodeImage") {
+      const controller = new AbortController();
+      const ended = assert.rejects(call(model, { signal: controller.signal }), refusal("aborted", /was aborted/), name);
+      setTimeout(() => controller.abort(), 1);
+      await ended;
+    }
+    const ended = assert.rejects(call(model), refusal("unloaded", /The model was unloaded/), name);
+    setTimeout(() => model.unload(), 1);
+    await ended;
+  }
+  const session = await (await load("org/vision")).createSession();
+  const ended = assert.rejects(session.chat.completions.create({ messages: user([part]) }), refusal("unloaded", /session was disposed/));
+  setTimeout(() => session.dispose(), 1);
+  await ended;
+});
+
+/** A video of two seconds in a page of its own: each seek shows a frame at once. */
+function withVideos(t) {
+  class FakeVideo extends EventTarget {
+    duration = 2;
+    videoWidth = 4;
+    videoHeight = 4;
+    #at = 0;
+    set src(_) { setTimeout(() => this.dispatchEvent(new Event("loadeddata"))); }
+    get currentTime() { return this.#at; }
+    set currentTime(at) {
+      this.#at = at;
+      setTimeout(() => this.dispatchEvent(new Event("seeked")));
+    }
+    removeAttribute() {}
+    load() {}
+  }
+  globalThis.document = { hidden: true, createElement: () => new FakeVideo() };
+  globalThis.createImageBitmap = async ({ currentTime }) => ({ currentTime });
+  t.after(() => (delete globalThis.document, delete globalThis.createImageBitmap));
+}
+
+test("a video is sampled for each model at its own frame times, once for a conversation", async (t) => {
+  withVideos(t);
+  const { resolveVideo } = await import(`${facade}/video.js`);
+  const part = { type: "video", source: new Blob(["video"]) };
+  const asked = [];
+  const modelOf = (...seconds) => ({ model: {}, times: async () => (asked.push(seconds.length - 1), Float64Array.from(seconds)) });
+  const [sparse, dense] = [modelOf(0, 1, 2), modelOf(0, 0.5, 1, 1.5, 2)];
+  const frames = async (sampling, given = part) => (await resolveVideo("test", given, sampling)).frames.length;
+  assert.deepEqual([await frames(sparse), await frames(sparse), await frames(dense), await frames(dense), await frames(sparse)], [2, 2, 4, 4, 2]);
+  assert.deepEqual(asked, [2, 4, 2]);
+  // What a server sends may change: the frames' pixels tell.
+  const keyOf = async (source) => (await resolveVideo("test", { type: "video", source }, sparse)).key;
+  assert.equal(await keyOf("https://camera.test/now.webm"), undefined);
+  assert.ok((await keyOf("blob:x")) && (await keyOf(part.source)));
+});
+
 test("embeddings, similarity, ranking", async () => {
   const model = await load("org/embed");
   assert.deepEqual([...(await model.embed("abc"))], [3, 1, 0]);
