@@ -78,7 +78,21 @@ test("chunks of Chinese and of lines", async () => {
 
 test("refusals of chunk options", async () => {
   await assert.rejects(api.chunkText("a", count, { maxTokens: 0 }), refusal("request", /maxTokens/));
-  await assert.rejects(api.chunkText("a", count, { maxTokens: 5, overlap: 5 }), refusal("request", /overlap/));
+  await assert.rejects(api.chunkText("a", count, { maxTokens: 5, overlap: 5 }), refusal("request", /'overlap' \(5\) must be less than 'maxTokens' \(5\)/));
+  for (const [options, pattern] of [
+    [{ maxToken: 5 }, /unknown option 'maxToken'\. Did you mean 'maxTokens'/],
+    [{ maxTokens: "5" }, /'maxTokens' must be a whole number from 1 to/],
+    [{ overlap: -1 }, /'overlap' must be a whole number from 0 to/],
+    [{ locale: "no such tag" }, /'locale' must be a BCP 47 language tag/],
+  ]) {
+    await assert.rejects(api.chunkText("a", count, options), refusal("request", pattern));
+    await assert.rejects(api.createMemory({ model: embedder(16), chunk: options }), refusal("request", pattern));
+    await assert.rejects((await filled()).add([], { chunk: options }), refusal("request", pattern));
+  }
+  await assert.rejects(api.chunkText(5, count), refusal("request", /the text must be a string, not 5/));
+  await assert.rejects(api.chunkText("a"), refusal("request", /the token counter must be a function, not undefined/));
+  const memory = await api.createMemory({ model: embedder(16), chunk: { maxTokens: 3, overlap: 0 } });
+  assert.equal((await memory.add("one two three four five six", { chunk: { maxTokens: undefined } })).records, 2, "an option that is not set is the memory's");
 });
 
 test("filters", () => {
@@ -106,6 +120,33 @@ test("filters", () => {
   assert.throws(() => pass({ year: { $above: 3 } }), refusal("request", /\$above.*\$gte/));
   assert.throws(() => pass({ $nor: [] }), refusal("request", /\$nor/));
   assert.deepEqual(pass({ constructor: "x" }), [], "inherited properties are no fields");
+  assert.deepEqual([pass({}), pass({ draft: null }), pass({ year: { $lt: Infinity } })], [[0, 1, 2], [], [0, 1, 2]]);
+});
+
+test("filters refuse values that metadata cannot hold", () => {
+  const cases = [
+    [undefined, /the filter must be an object or a function, not undefined/],
+    [null, /must be an object or a function, not null/],
+    [new Map(), /must be an object or a function, not a Map/],
+    [{ $and: [undefined] }, /must be an object or a function, not undefined/],
+    [{ $or: [{ lang: "en" }, undefined] }, /must be an object or a function, not undefined/],
+    [{ $not: undefined }, /must be an object or a function, not undefined/],
+    [{ lang: undefined }, /'lang' is undefined, .*\$exists: false/],
+    [{ author: { name: undefined } }, /'author'\.name is undefined/],
+    [{ lang: { $eq: undefined } }, /\$eq of 'lang' is undefined/],
+    [{ lang: { $in: ["en", undefined] } }, /\$in of 'lang' is undefined/],
+    [{ lang: /e/ }, /'lang' is a RegExp/],
+    [{ lang: { $contains: /e/ } }, /\$contains of 'lang' is a RegExp/],
+    [{ year: new Date(0) }, /'year' is a Date/],
+    [{ year: { $gte: new Date(0) } }, /\$gte of 'year' must be a number or a string, not a Date\. Compare dates as ISO strings/],
+    [{ year: { $lt: undefined } }, /\$lt of 'year' must be a number or a string, not undefined/],
+    [{ year: { $gt: NaN } }, /\$gt of 'year' must be a number or a string, not NaN/],
+    [{ year: NaN }, /'year' is NaN/],
+    [{ year: 5n }, /'year' is 5, which metadata cannot hold/],
+    [{ year: () => true }, /'year' is a function/],
+    [{ draft: { $exists: 1 } }, /\$exists of 'draft' must be true or false, not 1/],
+  ];
+  for (const [filter, pattern] of cases) assert.throws(() => parts.compileFilter(filter), refusal("request", pattern));
 });
 
 test("redaction of documents and of strings in metadata", async () => {
@@ -240,6 +281,7 @@ test("add, search, filter, recall, replace, delete, clear", async () => {
   await memory.clear();
   assert.equal(memory.size, 0);
   await memory.close();
+  for (const call of [() => memory.get(["x"]), () => memory.list(), () => memory.search("x"), () => memory.delete([])]) await assert.rejects(call, refusal("store", /This memory is closed/));
 });
 
 test("images: their vectors are stored, a text finds them, their description is recalled", async () => {
@@ -320,7 +362,23 @@ test("refusals: documents, options, widths, models", async () => {
   await assert.rejects(memory.search("x", { top: 3 }), refusal("request", /top/));
   await assert.rejects(memory.search(7), refusal("request", /string/));
   await assert.rejects(memory.search(new Float32Array([1, 2])), refusal("shape", /2.*48/));
+  await assert.rejects(memory.search(new Float32Array(48).fill(NaN)), refusal("request", /the query vector has NaN at 0/));
+  await assert.rejects(memory.recall(new Float32Array(0)), refusal("request", /the query vector is empty/));
   await assert.rejects(memory.delete("bees"), refusal("request", /ids/));
+  for (const [selection, pattern] of [
+    [{ filter: undefined }, /must be an object or a function, not undefined/],
+    [{ filter: null }, /must be an object or a function, not null/],
+    [{ filter: { topic: undefined } }, /'topic' is undefined/],
+    [{ document: undefined }, /'document' must be an array of strings, at most \d+, not .*item 0 is undefined/],
+    [{ document: ["bees", 5] }, /item 1 is 5/],
+    [{ document: "bees", filter: { topic: "moon" } }, /either 'document' or 'filter'/],
+    [{}, /either 'document' or 'filter'/],
+    [["bees#0", undefined], /the ids must be an array of strings.*item 1 is undefined/],
+    [undefined, /not undefined/],
+  ]) await assert.rejects(memory.delete(selection), refusal("request", pattern));
+  await memory.refresh();
+  assert.equal(memory.size, 3, "a refused selection deletes nothing");
+  for (const ids of ["bees#0", undefined, [5]]) await assert.rejects(memory.get(ids), refusal("request", /get: the ids must be an array of strings/));
   await assert.rejects(api.createMemory({ model: {} }), refusal("request", /embed/));
   const nan = { id: "nan", embed: async (texts) => texts.map(() => [NaN]) };
   await assert.rejects((await api.createMemory({ model: nan })).add("x"), refusal("not_finite", /weights/));

@@ -1,5 +1,6 @@
 /** Splits text into passages with a token limit, at sentence boundaries (Unicode), with overlap. */
 
+import { checked, describe, requireValid, valid } from "../check.js";
 import { invalidRequest } from "../errors.js";
 
 /** Options of the splitting. */
@@ -35,13 +36,24 @@ export function estimateTokens(text: string): number {
   return Math.ceil(new TextEncoder().encode(text).length / 4);
 }
 
+/** The options that are set. */
+export function chunkOptions(given: ChunkOptions | undefined): ChunkOptions {
+  const options = checked("chunk", given, { maxTokens: valid.integer(1), overlap: valid.integer(0), locale: valid.string });
+  try {
+    Intl.getCanonicalLocales(options.locale);
+  } catch {
+    throw invalidRequest(`chunk: 'locale' must be a BCP 47 language tag such as 'en' or 'pt-BR', not ${describe(options.locale)}.`);
+  }
+  return options;
+}
+
 /** Splits a text into passages; text without visible characters gives none. */
-export async function chunkText(text: string, count: TokenCounter, options: ChunkOptions = {}): Promise<Chunk[]> {
-  const max = options.maxTokens ?? 200;
-  const overlap = options.overlap ?? Math.min(40, Math.floor(max / 2));
-  if (!Number.isInteger(max) || max < 1) throw invalidRequest("chunk: 'maxTokens' must be a whole number from 1 up.");
-  if (!Number.isInteger(overlap) || overlap < 0 || overlap >= max) throw invalidRequest("chunk: 'overlap' must be a whole number from 0 to less than 'maxTokens'.");
-  const units = await sentences(text, count, max, options.locale);
+export async function chunkText(text: string, count: TokenCounter, options?: ChunkOptions): Promise<Chunk[]> {
+  requireValid("chunkText", "the text", text, valid.string);
+  requireValid("chunkText", "the token counter", count, valid.func);
+  const { maxTokens: max = 200, overlap = Math.min(40, Math.floor(max / 2)), locale } = chunkOptions(options);
+  if (overlap >= max) throw invalidRequest(`chunk: 'overlap' (${overlap}) must be less than 'maxTokens' (${max}).`);
+  const units = await sentences(text, count, max, locale);
   const chunks: Chunk[] = [];
   for (let first = 0; first < units.length; ) {
     let last = first; // index after the passage's last unit

@@ -1,6 +1,6 @@
 /** Compiles metadata filters such as `{ lang: "en", year: { $gte: 2000 } }` to predicates. */
 
-import { isList, MAX_ITEMS } from "../check.js";
+import { describe, isList, MAX_ITEMS } from "../check.js";
 import { invalidRequest } from "../errors.js";
 import type { Json, Metadata } from "./types.js";
 
@@ -34,10 +34,10 @@ export type Filter =
 
 type Test = (value: Json | undefined) => boolean;
 
-/** Compiles a filter to a predicate; refuses unknown operators. */
-export function compileFilter(filter: Filter | undefined): ((metadata: Metadata) => boolean) | undefined {
-  if (filter === undefined || typeof filter === "function") return filter;
-  if (!isObject(filter)) throw invalidRequest("filter: the filter must be an object or a function.");
+/** Compiles a filter to a predicate; refuses unknown operators, and values that no metadata can have. */
+export function compileFilter(filter: Filter): (metadata: Metadata) => boolean {
+  if (typeof filter === "function") return filter;
+  if (!isPlainObject(filter)) throw invalidRequest(`filter: the filter must be an object or a function, not ${nameOf(filter)}.`);
   const tests = Object.entries(filter as Record<string, unknown>).map(([key, value]) => clause(key, value));
   return (metadata) => tests.every((test) => test(metadata));
 }
@@ -45,11 +45,11 @@ export function compileFilter(filter: Filter | undefined): ((metadata: Metadata)
 function clause(key: string, value: unknown): (metadata: Metadata) => boolean {
   if (key === "$and" || key === "$or") {
     if (!isList(value)) throw invalidRequest(`filter: ${key} must be an array of at most ${MAX_ITEMS} filters.`);
-    const parts = value.map((part) => compileFilter(part as Filter) ?? (() => true));
+    const parts = Array.from(value, (part) => compileFilter(part as Filter));
     return key === "$and" ? (m) => parts.every((part) => part(m)) : (m) => parts.some((part) => part(m));
   }
   if (key === "$not") {
-    const inner = compileFilter(value as Filter) ?? (() => true);
+    const inner = compileFilter(value as Filter);
     return (m) => !inner(m);
   }
   if (key.startsWith("$")) throw invalidRequest(`filter: unknown operator ${key} at the top level. Supported: $and, $or, $not.`);
@@ -60,13 +60,18 @@ function clause(key: string, value: unknown): (metadata: Metadata) => boolean {
 
 function condition(field: string, given: unknown): Test {
   if (!isObject(given) || !Object.keys(given).some((key) => key.startsWith("$"))) {
+    requireJson(`'${field}'`, given);
     const wanted = given as Json;
     return (value) => equal(value, wanted) || (Array.isArray(value) && value.some((element) => equal(element, wanted)));
   }
   const tests = Object.entries(given).map(([operator, operand]) => {
     const make = Object.hasOwn(OPERATORS, operator) ? OPERATORS[operator] : undefined;
     if (!make) throw invalidRequest(`filter: '${field}' has the unknown operator ${operator}. Supported: ${Object.keys(OPERATORS).join(", ")}.`);
-    if ((operator === "$in" || operator === "$nin") && !isList(operand)) throw invalidRequest(`filter: ${operator} of '${field}' must be an array of at most ${MAX_ITEMS} values.`);
+    const name = `${operator} of '${field}'`;
+    if ((operator === "$in" || operator === "$nin") && !isList(operand)) throw invalidRequest(`filter: ${name} must be an array of at most ${MAX_ITEMS} values.`);
+    if (operator === "$exists" && typeof operand !== "boolean") throw invalidRequest(`filter: ${name} must be true or false, not ${nameOf(operand)}.`);
+    if (/^\$[gl]t/.test(operator) && typeof operand !== "string" && (typeof operand !== "number" || Number.isNaN(operand))) throw invalidRequest(`filter: ${name} must be a number or a string, not ${nameOf(operand)}. Compare dates as ISO strings.`);
+    requireJson(name, operand);
     return make(operand as Json);
   });
   return (value) => tests.every((test) => test(value));
@@ -114,6 +119,22 @@ function equal(a: Json | undefined, b: Json): boolean {
   const keys = Object.keys(a);
   return keys.length === Object.keys(b).length && keys.every((key) => Object.hasOwn(b, key) && equal((a as Metadata)[key], (b as Metadata)[key]!));
 }
+
+/** Refuses a value that metadata cannot hold, which would match nothing, or records without the field. */
+function requireJson(name: string, value: unknown): void {
+  if (Array.isArray(value)) for (const item of value) requireJson(name, item);
+  else if (isPlainObject(value)) for (const [member, item] of Object.entries(value)) requireJson(`${name}.${member}`, item);
+  else if (value !== null && (!["string", "number", "boolean"].includes(typeof value) || Number.isNaN(value))) throw invalidRequest(`filter: ${name} is ${nameOf(value)}, which metadata cannot hold. Use strings, numbers, true, false, null, arrays and plain objects; to find records without a field, { $exists: false }.`);
+}
+
+function isPlainObject(value: unknown): value is Record<string, unknown> {
+  if (!isObject(value)) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || Object.getPrototypeOf(prototype) === null;
+}
+
+/** A value for a message; objects by their class. */
+const nameOf = (value: unknown): string => (isObject(value) && !isPlainObject(value) ? `a ${(value as object).constructor.name}` : describe(value));
 
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);

@@ -1,10 +1,10 @@
 /** A searchable memory: stores texts and images, returns the passages that match a question. */
 
-import { boundedList, checked, describe, listOf, valid, validator } from "../check.js";
+import { boundedList, checked, describe, everyItem, listOf, MAX_ITEMS, requireValid, valid, validator } from "../check.js";
 import { aborted, JerboaError, invalidRequest } from "../errors.js";
 import type { ImageSource } from "../images.js";
 import { plainJson } from "../plain-json.js";
-import { chunkText, estimateTokens, type ChunkOptions, type TokenCounter } from "./chunk.js";
+import { chunkOptions, chunkText, estimateTokens, type ChunkOptions, type TokenCounter } from "./chunk.js";
 import { compileFilter, type Filter } from "./filter.js";
 import { VectorIndex, type GpuChoice } from "./index-rows.js";
 import { pack, type PackOptions, type RecallResult } from "./recall.js";
@@ -91,6 +91,8 @@ export type RecallOptions = MemorySearchOptions & PackOptions;
 /** What `delete` removes. */
 export type DeleteSelection = string[] | { document: string | string[] } | { filter: Filter };
 
+const idList = validator(`an array of strings, at most ${MAX_ITEMS}`, (v) => everyItem(v, valid.string.accepts), valid.string.accepts);
+
 const searchSpec = { k: valid.integer(1), filter: valid.any, minScore: valid.number(-1, 1), signal: valid.signal };
 
 /** Opens a memory. */
@@ -136,7 +138,7 @@ export class Memory {
     this.#store = options.store ?? inMemoryStore();
     this.#index = new VectorIndex(this.#store, options.gpu ?? "auto");
     this.#redact = redactor(options.redact);
-    this.#chunk = options.chunk ?? {};
+    this.#chunk = chunkOptions(options.chunk);
     this.#batchSize = options.batchSize ?? 32;
     this.#reembeds = options.onModelChange === "reembed";
     const { model } = options;
@@ -155,7 +157,7 @@ export class Memory {
 
   /** Reads changes of other tabs. Every method does so first; call it to update `size`. */
   async refresh(): Promise<void> {
-    if (this.#closed) throw new JerboaError("store", "This memory is closed. Open it again with createMemory().");
+    this.#requireOpen();
     const state = await this.#store.open();
     if (state.model !== undefined && state.model !== this.#modelName) {
       if (!this.#reembeds) throw modelMismatch(state.model, this.#modelName);
@@ -176,13 +178,14 @@ export class Memory {
   async add(input: MemoryInput | MemoryInput[], options?: AddOptions): Promise<AddResult> {
     const spec = { chunk: validator("an object or false", (v) => v === false || valid.object.accepts(v)), onProgress: valid.func, signal: valid.signal };
     const { chunk, onProgress, signal } = checked("add", options, spec);
+    const splitting = chunk === false ? false : { ...this.#chunk, ...chunkOptions(chunk) };
     const documents = Array.from(boundedList("add", listOf(input)), documentOf);
     await this.refresh();
     const images = new Map<MemoryRecord, Exclude<ImageSource, string>>();
     const prepared: { id: string; records: MemoryRecord[] }[] = [];
     for (const document of lastOfEach(documents)) {
       if (signal?.aborted) throw aborted("Adding to the memory");
-      const records = await this.#prepare(document, chunk === false ? false : { ...this.#chunk, ...chunk });
+      const records = await this.#prepare(document, splitting);
       if (document.image) images.set(records[0]!, document.image);
       prepared.push({ id: document.id, records });
     }
@@ -201,7 +204,7 @@ export class Memory {
   /** The records nearest to a text or vector, best first. */
   async search(query: string | Float32Array, options?: MemorySearchOptions): Promise<SearchHit[]> {
     const { k = 8, filter, minScore, signal } = checked("search", options, searchSpec);
-    const accept = compileFilter(filter);
+    const accept = filter && compileFilter(filter);
     const vector = await this.#queryVector(query, signal);
     await this.refresh();
     if (signal?.aborted) throw aborted("The search");
@@ -222,6 +225,8 @@ export class Memory {
 
   /** Gets records by id; `undefined` for missing ones. */
   async get(ids: string[]): Promise<(MemoryRecord | undefined)[]> {
+    requireValid("get", "the ids", ids, idList);
+    this.#requireOpen();
     return this.#store.get(ids);
   }
 
@@ -229,20 +234,35 @@ export class Memory {
   async list(options?: { filter?: Filter; limit?: number }): Promise<MemoryRecord[]> {
     const { filter, limit = Infinity } = checked("list", options, { filter: valid.any, limit: valid.integer(1) });
     await this.refresh();
-    const rows = this.#index.rows(compileFilter(filter)).slice(0, limit);
+    const rows = this.#index.rows(filter && compileFilter(filter)).slice(0, limit);
     return (await this.#store.get(rows.map(({ id }) => id))).filter((record) => record !== undefined);
   }
 
   /** Deletes records by id, whole documents, or all that match a filter; returns the number of deleted records. */
   async delete(selection: DeleteSelection): Promise<number> {
+    const change = this.#removal(selection);
     await this.refresh();
     const before = this.size;
-    if (Array.isArray(selection)) await this.#apply({ remove: boundedList("delete", selection).filter((id) => this.#index.has(id)) });
-    else if (!valid.object.accepts(selection)) throw invalidRequest(`delete: expected an array of ids, { document } or { filter }, not ${describe(selection)}.`);
-    else if ("document" in selection) await this.#apply({ drop: boundedList("delete", listOf(selection.document)) });
-    else if ("filter" in selection) await this.#apply({ remove: this.#index.rows(compileFilter(selection.filter)).map(({ id }) => id) });
-    else throw invalidRequest("delete: the object must have 'document' or 'filter'.");
+    await this.#apply(change());
     return before - this.size;
+  }
+
+  /** What a selection removes, once the index is up to date. An undefined part of it must not select everything. */
+  #removal(selection: DeleteSelection): () => Partial<StoreBatch> {
+    if (Array.isArray(selection)) {
+      requireValid("delete", "the ids", boundedList("delete", selection), idList);
+      return () => ({ remove: selection.filter((id) => this.#index.has(id)) });
+    }
+    if (!valid.object.accepts(selection)) throw invalidRequest(`delete: expected an array of ids, { document } or { filter }, not ${describe(selection)}.`);
+    const [name, ...others] = Object.keys(selection);
+    if ((name !== "document" && name !== "filter") || others.length > 0) throw invalidRequest("delete: the object must have either 'document' or 'filter'.");
+    if ("filter" in selection) {
+      const accept = compileFilter(selection.filter);
+      return () => ({ remove: this.#index.rows(accept).map(({ id }) => id) });
+    }
+    const documents = boundedList("delete", listOf(selection.document));
+    requireValid("delete", "'document'", documents, idList);
+    return () => ({ drop: documents });
   }
 
   /** Deletes everything, including the store's model name. */
@@ -296,6 +316,10 @@ export class Memory {
     await this.#store.close();
   }
 
+  #requireOpen(): void {
+    if (this.#closed) throw new JerboaError("store", "This memory is closed. Open it again with createMemory().");
+  }
+
   async #prepare(document: CheckedDocument, chunk: ChunkOptions | false): Promise<MemoryRecord[]> {
     const text = await this.#redact.text(document.text);
     const metadata = await this.#redact.metadata(document.metadata);
@@ -324,7 +348,11 @@ export class Memory {
   }
 
   async #queryVector(query: string | Float32Array, signal: AbortSignal | undefined): Promise<Float32Array<ArrayBuffer>> {
-    if (query instanceof Float32Array) return normalized(query);
+    if (query instanceof Float32Array) {
+      const wrong = query.findIndex((component) => !Number.isFinite(component));
+      if (wrong >= 0 || query.length === 0) throw invalidRequest(`search: the query vector ${wrong < 0 ? "is empty" : `has ${query[wrong]} at ${wrong}`}. Pass a vector of finite numbers, as from model.embed.`);
+      return normalized(query);
+    }
     if (typeof query !== "string") throw invalidRequest(`search: the query must be a string or a Float32Array, not ${describe(query)}.`);
     const [vector] = await this.#model.embed([query], { task: "query", ...(signal && { signal }) });
     return normalized(vector ?? []);
