@@ -47,7 +47,7 @@ export type { ToolChoice } from "./tool-choice.js";
 export type { ChatDelta, ToolCallDelta } from "./answer.js";
 export type { Audio } from "./audio.js";
 export type { AsyncQueue } from "./async-queue.js";
-export type { LiveTranscript, ListenOptions } from "./listen.js";
+export type { LiveTranscript, LiveTranscription, ListenOptions } from "./listen.js";
 export type { AudioInput } from "./audio-input.js";
 export type { Speech, SpeechChunk, SpeechCreateParams } from "./speech.js";
 export type { TranscribeOptions, TranscriptionCreateParams, TranscriptionFormat, TranscriptionResult, Transcriptions, TranscriptionStreamEvent } from "./transcribe.js";

@@ -12,7 +12,7 @@ import { transcribeSamples, requireAsr } from "./transcribe.js";
 
 /** Options of `model.listen`. */
 export interface ListenOptions extends ListenFields {
-  /** Cancels the call. */
+  /** Cancels the call: an utterance that is not over is dropped. */
   signal?: AbortSignal;
   /** Milliseconds between partial texts; 500 by default. */
   interval?: number;
@@ -35,6 +35,25 @@ export interface LiveTranscript {
   end: number;
 }
 
+/** Live transcripts; leaving the loop cancels the call. */
+export class LiveTranscription extends AsyncQueue<LiveTranscript> {
+  readonly #stopping: AbortController;
+
+  /** @internal */
+  constructor(start: (push: (value: LiveTranscript) => void, signal: AbortSignal, stopping: AbortSignal) => Promise<void>, signal?: AbortSignal) {
+    const stopping = new AbortController();
+    super((push, s) => start(push, s, stopping.signal), signal);
+    this.#stopping = stopping;
+  }
+
+  /** Ends listening. An utterance that is not over is transcribed and comes as the last item. */
+  stop(): void {
+    this.#stopping.abort();
+  }
+}
+
+/** Milliseconds between two looks at the tracks: a page that stops them gets no event. */
+const TRACK_CHECK_MS = 200;
 /** Samples per block from the browser. */
 const BLOCK = 2048;
 /** An AudioWorklet that posts blocks of one channel. */
@@ -52,23 +71,23 @@ const WORKLET = `registerProcessor("jerboa-capture", class extends AudioWorkletP
   }
 });`;
 
-/** Transcribes until the loop is left, the stream ends or the signal aborts. Invalid requests reject the loop. */
-export function listen(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): AsyncQueue<LiveTranscript> {
+/** Transcribes until the caller stops it, all audio tracks end or the signal aborts. Invalid requests reject the loop. */
+export function listen(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): LiveTranscription {
   try {
     return startListening(backend, info, stream, options);
   } catch (thrown) {
-    return new AsyncQueue<LiveTranscript>(() => Promise.reject(thrown));
+    return new LiveTranscription(() => Promise.reject(thrown));
   }
 }
 
-function startListening(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): AsyncQueue<LiveTranscript> {
+function startListening(backend: Backend, info: ModelInfo, stream: MediaStream, options?: ListenOptions): LiveTranscription {
   const spec = { ...LISTEN_SPEC, signal: valid.signal, interval: valid.integer(100), onLevel: valid.func };
   const given = checked("listen", options, spec);
   given.onLevel = isolated(given.onLevel);
   requireAsr(backend, info);
   if (typeof MediaStream === "undefined" || !(stream instanceof MediaStream)) throw invalidRequest(`listen: the input must be a MediaStream, as from navigator.mediaDevices.getUserMedia, not ${describe(stream)}.`);
   if (stream.getAudioTracks().length === 0) throw invalidRequest("listen: the stream has no audio track. Request one with getUserMedia({ audio: true }).");
-  return new AsyncQueue<LiveTranscript>((push, signal) => new Listener(backend, given, push, signal).run(stream), given.signal);
+  return new LiveTranscription((push, signal, stopping) => new Listener(backend, given, push, signal).run(stream, stopping), given.signal);
 }
 
 /** The state of one audio stream. */
@@ -98,14 +117,20 @@ class Listener {
     this.#signal = signal;
   }
 
-  async run(stream: MediaStream): Promise<void> {
+  async run(stream: MediaStream, stopping: AbortSignal): Promise<void> {
     if (this.#signal.aborted) throw aborted("Listening");
     await this.#backend.call("listen", [new Float32Array(0), true]);
     const context = createAudioContext();
+    let looking: ReturnType<typeof setInterval> | undefined;
     const over = new Promise<void>((resolve, reject) => {
       this.#failed = reject;
-      this.#signal.addEventListener("abort", () => resolve(), { once: true });
-      for (const track of stream.getAudioTracks()) track.addEventListener("ended", () => resolve(), { once: true });
+      const tracks = stream.getAudioTracks();
+      const look = (): void => {
+        if (this.#signal.aborted || stopping.aborted || tracks.every(({ readyState }) => readyState === "ended")) resolve();
+      };
+      for (const signal of [this.#signal, stopping]) signal.addEventListener("abort", look, { once: true });
+      looking = setInterval(look, TRACK_CHECK_MS);
+      look();
     });
     try {
       const source = context.createMediaStreamSource(stream);
@@ -114,13 +139,14 @@ class Listener {
       const worklet = new AudioWorkletNode(context, "jerboa-capture", { numberOfOutputs: 0 });
       worklet.port.onmessage = ({ data }: MessageEvent<Float32Array>) => this.#take(data, context.sampleRate);
       source.connect(worklet);
-      await context.resume();
+      await Promise.race([context.resume(), over]);
       await over;
       worklet.port.onmessage = null;
       source.disconnect();
     } catch (thrown) {
       throw thrown instanceof JerboaError ? thrown : new JerboaError("request", `listen: the browser cannot read samples from the stream: ${String((thrown as Error)?.message ?? thrown)}. Open a new stream, or pass a recording to model.transcribe.`, { cause: thrown });
     } finally {
+      clearInterval(looking);
       void context.close();
     }
     await this.#chain;

@@ -7,11 +7,10 @@ import type { DeviceCheck, EngineLoadOptions, LoadProgress, Measurement, Measure
 import { TextCompletions } from "./completions.js";
 import { Embeddings, type EmbedInput, type EmbedOptions, type RankedDocument, type RerankOptions, embed, rerank } from "./embeddings.js";
 import { invalidRequest, unloaded } from "./errors.js";
-import type { AsyncQueue } from "./async-queue.js";
 import { generate, generateAll, type GenerateOptions, checkedIds, isPromptList, requestOf } from "./generate.js";
 import { Generation, type GenerationGroup } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
-import { listen, type LiveTranscript, type ListenOptions } from "./listen.js";
+import { listen, type LiveTranscription, type ListenOptions } from "./listen.js";
 import { type ChatMessage, type Tool, engineMessages, requireFreeVariables } from "./messages.js";
 import { type ImageSource, resolveImage } from "./images.js";
 import { imagePlaceholders } from "./message-media.js";
@@ -288,13 +287,14 @@ export class Model {
 
   /**
    * Transcribes a microphone live: a partial text every half second while speech continues, the final text at a pause.
+   * `stop()` of the result, or the end of the stream's tracks, ends it with the last utterance.
    *
    * ```js
    * const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
    * for await (const { text, final } of model.listen(stream)) show(text, final);
    * ```
    */
-  listen(stream: MediaStream, options?: ListenOptions): AsyncQueue<LiveTranscript> {
+  listen(stream: MediaStream, options?: ListenOptions): LiveTranscription {
     return listen(this.#backend, this.info, stream, options);
   }
 

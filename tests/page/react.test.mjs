@@ -166,6 +166,7 @@ test("useObject, useEmbedding, useTranscription, useSpeech", options, async () =
   await show("Listen");
   await page.waitForFunction((file) => !["", file].includes(document.querySelector("blockquote").textContent), file);
   await show("Stop");
+  await page.getByText(/You said: word1/).waitFor();
   await idle();
   await show("Speak");
   await ask("Speak", "one two three");

@@ -279,6 +279,49 @@ test("the official client transcribes and synthesizes over createFetch", options
   assert.deepEqual(found.sound, ["audio/wav", 44 + 2 * 6615]);
 });
 
+test("listening ends by stop and with its tracks, with the last utterance; an abort drops it", options, async () => {
+  const found = await page.evaluate(async () => {
+    const jerboa = await import("/facade/index.js");
+    const model = await jerboa.loadModel("org/whisper", { worker: false });
+    const ends = {
+      stop: (live) => live.stop(),
+      track: (_, track) => track.stop(),
+      abort: (_, __, controller) => controller.abort(),
+      break: () => "break",
+    };
+    const results = {};
+    // A tone without pauses: its utterance never ends by itself.
+    const listened = async (name, before = () => {}) => {
+      const context = new AudioContext();
+      const output = context.createMediaStreamDestination();
+      const tone = context.createOscillator();
+      tone.connect(output);
+      tone.start();
+      const [track] = output.stream.getTracks();
+      before(track);
+      const controller = new AbortController();
+      const live = model.listen(output.stream, { signal: controller.signal, interval: 100 });
+      const finals = [];
+      for await (const { text, final } of live) {
+        finals.push([final, text.startsWith("word1")]);
+        if (finals.length === 1 && ends[name]?.(live, track, controller) === "break") break;
+      }
+      await context.close();
+      results[name] = [finals[0], finals.filter(([final]) => final)];
+    };
+    for (const name of Object.keys(ends)) await listened(name);
+    await listened("ended", (track) => track.stop());
+    const context = new AudioContext();
+    const live = model.listen(context.createMediaStreamDestination().stream);
+    live.stop();
+    results.silent = [];
+    for await (const each of live) results.silent.push(each);
+    return results;
+  });
+  const partial = [false, true];
+  assert.deepEqual(found, { stop: [partial, [[true, true]]], track: [partial, [[true, true]]], abort: [partial, []], break: [partial, []], ended: [undefined, []], silent: [] });
+});
+
 test("the STT tab: a file, the microphone, copies and subtitles", options, async () => {
   await page.getByRole("link", { name: "STT", exact: true }).click();
   await page.getByText("Choose a speech-to-text model").waitFor();

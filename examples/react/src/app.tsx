@@ -106,11 +106,14 @@ function Search() {
 
 function Transcribe() {
   const call = useTranscription(MODELS.transcription);
+  const [said, setSaid] = useState<string>();
+  const listen = async () => setSaid(await call.listen(await navigator.mediaDevices.getUserMedia({ audio: true })));
   return (
     <section>
       <input type="file" aria-label="Audio" onChange={(event) => event.target.files?.[0] && call.transcribe(event.target.files[0])} />
-      <button onClick={async () => call.listen(await navigator.mediaDevices.getUserMedia({ audio: true }))}>Listen</button>
+      <button onClick={listen}>Listen</button>
       <blockquote>{call.text}</blockquote>
+      {said !== undefined && <p>You said: {said}</p>}
       <Status call={call} />
     </section>
   );

@@ -22,7 +22,7 @@ export interface CallState {
   progress: LoadProgress | undefined;
   /** The model, once it is loaded. */
   model: Model | undefined;
-  /** Stops the call; its output so far remains. */
+  /** Stops the call; its output so far remains. A microphone's last utterance is transcribed first; a second call drops it. */
   stop: () => void;
 }
 
@@ -47,9 +47,9 @@ export function useLoad(lazy: LazyModel, enabled: boolean): void {
   }, [lazy, enabled]);
 }
 
-/** A call of a model: `run` loads it and works, one call at a time. It resolves with undefined if the call is stopped or fails. */
+/** A call of a model: `run` loads it and works, one call at a time. It resolves with undefined if the call is stopped or fails; work that passes `onStop` how it finishes may resolve after a stop. */
 export interface Call extends CallState {
-  run: <T>(work: (model: Model, signal: AbortSignal) => Promise<T>) => Promise<T | undefined>;
+  run: <T>(work: (model: Model, signal: AbortSignal, onStop: (finish: () => void) => void) => Promise<T>) => Promise<T | undefined>;
 }
 
 /** Runs calls of a model; a new one, `stop` and the end of the component stop the last. */
@@ -57,18 +57,23 @@ export function useCall(source: LazySource, options: ModelOptions = {}): Call {
   const { lazy, state } = useLazyModel(source, options);
   const [call, setCall] = useState<{ status: CallStatus; error?: JerboaError }>({ status: "ready" });
   const running = useRef<AbortController>(undefined);
+  const finishing = useRef<() => void>(undefined);
   useLoad(lazy, options.preload === true);
   useEffect(() => () => running.current?.abort(), []);
   const stop = useCallback(() => {
+    const finish = finishing.current;
+    finishing.current = undefined;
+    if (finish) return finish();
     running.current?.abort();
     running.current = undefined;
     setCall(({ status, ...rest }) => (status === "loading" || status === "running" ? { status: "ready" } : { status, ...rest }));
   }, []);
   const run = useCallback(
-    async <T,>(work: (model: Model, signal: AbortSignal) => Promise<T>): Promise<T | undefined> => {
+    async <T,>(work: (model: Model, signal: AbortSignal, onStop: (finish: () => void) => void) => Promise<T>): Promise<T | undefined> => {
       running.current?.abort();
       const controller = new AbortController();
       running.current = controller;
+      finishing.current = undefined;
       const { signal } = controller;
       const isCurrent = (): boolean => running.current === controller;
       const release = lazy.retain();
@@ -76,7 +81,7 @@ export function useCall(source: LazySource, options: ModelOptions = {}): Call {
       try {
         const model = await lazy.load(signal);
         if (isCurrent()) setCall({ status: "running" });
-        const made = await work(model, signal);
+        const made = await work(model, signal, (finish) => void (finishing.current = finish));
         if (isCurrent()) setCall({ status: "ready" });
         return signal.aborted ? undefined : made;
       } catch (thrown) {
@@ -84,7 +89,7 @@ export function useCall(source: LazySource, options: ModelOptions = {}): Call {
         return undefined;
       } finally {
         release();
-        if (isCurrent()) running.current = undefined;
+        if (isCurrent()) running.current = finishing.current = undefined;
       }
     },
     [lazy],

@@ -148,9 +148,11 @@ export function useTranscription(model: LazySource, options?: ModelOptions): Use
   const listen = useCallback<UseTranscriptionResult["listen"]>(
     (stream, given) => {
       show("");
-      return run(async (model, signal) => {
+      return run(async (model, signal, onStop) => {
         let settled = "";
-        for await (const { text, final } of model.listen(stream, { ...given, signal })) {
+        const live = model.listen(stream, { ...given, signal });
+        onStop(() => live.stop());
+        for await (const { text, final } of live) {
           const all = [settled, text.trim()].filter(Boolean).join(" ");
           if (final) settled = all;
           show(all);

@@ -1,7 +1,7 @@
 /** Transcription state: microphone, file, and their transcript. */
 
 import { computed, signal } from "@preact/signals";
-import type { JerboaError, Model } from "jerboa";
+import type { JerboaError, LiveTranscription, Model } from "jerboa";
 import { JerboaError as Failure } from "jerboa";
 import { asError } from "../errors";
 import { announce } from "../ui/announce";
@@ -39,6 +39,7 @@ export class TranscriptionState {
   readonly busy = computed(() => this.listening.value || this.work.value !== undefined);
   #controller: AbortController | undefined;
   #stream: MediaStream | undefined;
+  #live: LiveTranscription | undefined;
 
   /** Transcribes the microphone until stopped. */
   async listen(model: Model): Promise<void> {
@@ -60,7 +61,8 @@ export class TranscriptionState {
     const offset = this.lines.peek().at(-1)?.end ?? 0;
     try {
       const options = { ...this.#language(), signal: controller.signal, onLevel: (level: number) => void (this.level.value = level) };
-      for await (const { text, stable, final, start, end } of model.listen(stream, options)) {
+      this.#live = model.listen(stream, options);
+      for await (const { text, stable, final, start, end } of this.#live) {
         this.partial.value = final ? undefined : { text, stable };
         if (!final) continue;
         this.lines.value = [...this.lines.peek(), { start: offset + start, end: offset + end, text }];
@@ -103,13 +105,10 @@ export class TranscriptionState {
 
   /** Stops the running operation; the transcript is kept. */
   stop(): void {
-    // A stream that ends is transcribed to its end.
-    const tracks = this.#stream?.getTracks() ?? [];
-    tracks.forEach((track) => {
-      track.stop();
-      track.dispatchEvent(new Event("ended"));
-    });
-    if (tracks.length === 0) this.#controller?.abort();
+    if (!this.#live) return this.#controller?.abort();
+    // What was said is transcribed to its end.
+    this.#live.stop();
+    this.#stream?.getTracks().forEach((track) => track.stop());
   }
 
   clear(): void {
@@ -139,6 +138,7 @@ export class TranscriptionState {
   #over(): void {
     this.#stream?.getTracks().forEach((track) => track.stop());
     this.#stream = undefined;
+    this.#live = undefined;
     this.listening.value = false;
     this.partial.value = undefined;
     this.work.value = undefined;
