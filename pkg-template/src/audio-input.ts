@@ -43,6 +43,7 @@ async function samplesNow(where: string, input: unknown, sampleRate: number | un
   else if (ArrayBuffer.isView(given)) bytes = new Uint8Array(given.buffer, given.byteOffset, given.byteLength).slice().buffer;
   else throw invalidRequest(`${where}: the audio must be a File, Blob, ArrayBuffer, AudioBuffer or Float32Array, not ${describe(input)}.`);
   if (bytes.byteLength === 0) throw invalidRequest(`${where}: the file is empty (0 bytes). Select a file with audio.`);
+  if (isEmptyWav(new DataView(bytes))) throw invalidRequest(`${where}: the WAV file has a header and no samples. Select a file with audio.`);
   const host = platform();
   if (!host && typeof OfflineAudioContext === "undefined") throw noAudio(where);
   const decode = (file: ArrayBuffer): Promise<Float32Array> => {
@@ -73,6 +74,17 @@ const [FLAC_MAGIC, MP4_MAGIC] = [0x664c6143, 0x66747970];
 /** Whether even a small file may hold hours: FLAC compresses silence to nothing, MP4 may refer to the same bytes again and again. */
 function mayHoldHours(file: DataView): boolean {
   return file.byteLength >= 8 && (file.getUint32(0) === FLAC_MAGIC || file.getUint32(4) === MP4_MAGIC);
+}
+
+/** Whether a WAV file has no samples. */
+function isEmptyWav(file: DataView): boolean {
+  const [RIFF, DATA] = [0x52494646, 0x64617461];
+  if (file.byteLength < 12 || file.getUint32(0) !== RIFF) return false;
+  for (let at = 12, size: number; at + 8 <= file.byteLength; at += 8 + size + (size % 2)) {
+    size = file.getUint32(at + 4, true);
+    if (file.getUint32(at) === DATA) return size === 0 || at + 8 === file.byteLength;
+  }
+  return false;
 }
 
 async function decodeAudio(where: string, bytes: ArrayBuffer): Promise<Float32Array> {
@@ -132,9 +144,8 @@ export function pcm16(samples: Float32Array): ArrayBuffer {
   return view.buffer;
 }
 
-/** A mono 16-bit WAV file. */
-export function wav(pieces: Float32Array[], sampleRate: number): Blob {
-  const bytes = pieces.reduce((sum, piece) => sum + piece.length * 2, 0);
+/** The header of a mono 16-bit WAV file, before this many bytes of samples. */
+export function wavHeader(bytes: number, sampleRate: number): ArrayBuffer {
   const head = new DataView(new ArrayBuffer(44));
   const text = (at: number, value: string): void => [...value].forEach((c, i) => head.setUint8(at + i, c.charCodeAt(0)));
   text(0, "RIFF");
@@ -149,5 +160,11 @@ export function wav(pieces: Float32Array[], sampleRate: number): Blob {
   head.setUint16(34, 16, true);
   text(36, "data");
   head.setUint32(40, bytes, true);
-  return new Blob([head.buffer, ...pieces.map(pcm16)], { type: "audio/wav" });
+  return head.buffer;
+}
+
+/** A mono 16-bit WAV file. */
+export function wav(pieces: Float32Array[], sampleRate: number): Blob {
+  const bytes = pieces.reduce((sum, piece) => sum + piece.length * 2, 0);
+  return new Blob([wavHeader(bytes, sampleRate), ...pieces.map(pcm16)], { type: "audio/wav" });
 }

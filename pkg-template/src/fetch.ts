@@ -1,9 +1,12 @@
 /** A `fetch` that serves OpenAI's HTTP API from loaded models: paths, status codes and streams. */
 
-import { describe, everyItem, valid } from "./check.js";
+import { pcm16, wavHeader } from "./audio-input.js";
+import { checked, describe, everyItem, valid, validator } from "./check.js";
 import { failures, invalidRequest, JerboaError } from "./errors.js";
 import { UNUSABLE_MODEL } from "./load.js";
 import type { Model } from "./model.js";
+import { RERANK_SPEC } from "./schema.js";
+import type { SpeechCreateParams } from "./speech.js";
 
 /** A model, or a function that loads it with its first request. */
 export type ServedModel = Model | (() => Model | Promise<Model>);
@@ -25,7 +28,7 @@ const HANDLERS: Record<string, Handler> = {
   rerank,
   "audio/transcriptions": (model, body, signal) => model.audio.transcriptions.create(body, { signal }),
   "audio/translations": (model, body, signal) => model.audio.translations.create(body, { signal }),
-  "audio/speech": (model, body, signal) => model.audio.speech.create(body, { signal }),
+  "audio/speech": speech,
 };
 
 /**
@@ -76,7 +79,8 @@ async function respond(registry: ModelRegistry, request: Request, controller: Ab
     if (!isStream(answer)) return Response.json(answer);
     const isNamed = path === "responses";
     const opening = isNamed ? 2 : path === "chat/completions" || body?.echo ? 1 : 0;
-    return await streamed(answer, isNamed, opening, controller);
+    const audio = path !== "audio/speech" ? undefined : (body as SpeechCreateParams).response_format === "pcm" ? `audio/pcm;rate=${model.info.tts?.sampleRate}` : "audio/wav";
+    return await streamed(answer, isNamed, opening, controller, audio);
   } catch (thrown) {
     return failure(thrown);
   }
@@ -156,18 +160,44 @@ function isModel(value: unknown): value is Model {
   return typeof (value as Partial<Model> | null)?.info?.model === "string";
 }
 
+/** The length in a streamed WAV file's header, as encoders write to a pipe. */
+const UNKNOWN_WAV_BYTES = 2 ** 32 - 38;
+
 /** Status codes of invalid requests; retrying them cannot help. */
 const STATUS: Record<string, number> = { request: 400, chat_template: 400, context_full: 400, unsupported_option: 400, model_name: 404, not_found: 404, unloaded: 410, aborted: 499 };
 
+const textOf = (document: unknown): unknown => (typeof document === "object" && document !== null ? (document as { text?: unknown }).text : document);
+const isDocument = (document: unknown): boolean => typeof textOf(document) === "string";
+const RERANK_BODY = {
+  ...RERANK_SPEC,
+  model: valid.string,
+  query: valid.string,
+  documents: validator("an array of strings, or of objects with 'text'", (v) => everyItem(v, isDocument), isDocument),
+  top_n: valid.integer(1),
+  return_documents: valid.boolean,
+};
+
 /** Cohere's and Jina's form of reranking. */
-async function rerank(model: Model, body: { query?: unknown; documents?: unknown; top_n?: number | null; return_documents?: boolean | null; instruction?: string | null }, signal: AbortSignal): Promise<unknown> {
-  const { query, documents, top_n: topN, return_documents: returns, instruction } = body;
-  const textOf = (document: unknown): unknown => (typeof document === "object" && document !== null ? (document as { text?: unknown }).text : document);
-  if (!everyItem(documents, (document) => typeof textOf(document) === "string")) throw invalidRequest("rerank: 'documents' must be an array of strings, or of objects with 'text'.");
-  const texts = (documents as unknown[]).map(textOf) as string[];
-  const ranked = await model.rerank(query as string, texts, { signal, ...(topN ? { topN } : {}), ...(instruction ? { instruction } : {}) });
+async function rerank(model: Model, body: { query?: string; documents?: unknown[]; top_n?: number; return_documents?: boolean; instruction?: string }, signal: AbortSignal): Promise<unknown> {
+  const { query, documents, top_n: topN, return_documents: returns, instruction } = checked("rerank", body, RERANK_BODY);
+  if (query === undefined || !documents) throw invalidRequest("rerank: 'query' and 'documents' are required.");
+  const ranked = await model.rerank(query, documents.map(textOf) as string[], { signal, ...(topN ? { topN } : {}), ...(instruction ? { instruction } : {}) });
   const results = ranked.map(({ index, score, document }) => ({ index, relevance_score: score, ...(returns ? { document: { text: document } } : {}) }));
   return { id: `rerank-${crypto.randomUUID()}`, model: model.info.model, results };
+}
+
+/** Speech; with `stream: true` the bytes of its file as they are generated. */
+async function speech(model: Model, body: SpeechCreateParams, signal: AbortSignal): Promise<unknown> {
+  const made = await model.audio.speech.create(body, { signal });
+  if (made instanceof Response) return made;
+  return (async function* (): AsyncGenerator<Uint8Array, void, undefined> {
+    let begun = body.response_format === "pcm";
+    for await (const { samples, sampleRate } of made) {
+      if (!begun) yield new Uint8Array(wavHeader(UNKNOWN_WAV_BYTES, sampleRate));
+      begun = true;
+      yield new Uint8Array(pcm16(samples));
+    }
+  })();
 }
 
 /** Reads or deletes a stored response, whichever model it is of. */
@@ -233,10 +263,11 @@ function isStream(answer: unknown): answer is AsyncIterable<unknown> {
 }
 
 /**
- * Encodes values as server-sent events; `isNamed` ones by their type, without a final `[DONE]`. Waits for the first
+ * Encodes values as server-sent events; `isNamed` ones by their type, without a final `[DONE]`. Bytes of the media type
+ * `audio` pass unchanged. Waits for the first
  * value of the engine, which follows `opening` others: a request that it refuses has no response yet.
  */
-async function streamed(values: AsyncIterable<unknown>, isNamed: boolean, opening: number, controller: AbortController): Promise<Response> {
+async function streamed(values: AsyncIterable<unknown>, isNamed: boolean, opening: number, controller: AbortController, audio?: string): Promise<Response> {
   const iterator = values[Symbol.asyncIterator]();
   const first: IteratorResult<unknown>[] = [];
   while (first.length <= opening) {
@@ -255,9 +286,10 @@ async function streamed(values: AsyncIterable<unknown>, isNamed: boolean, openin
     async pull(stream) {
       try {
         const { done, value } = first.shift() ?? (await iterator.next());
-        if (!done) return stream.enqueue(event(value, isNamed ? (value as { type: string }).type : undefined));
-        if (!isNamed) stream.enqueue(event("[DONE]"));
+        if (!done) return stream.enqueue(value instanceof Uint8Array ? value : event(value, isNamed ? (value as { type: string }).type : undefined));
+        if (!isNamed && !audio) stream.enqueue(event("[DONE]"));
       } catch (thrown) {
+        if (audio) return stream.error(thrown);
         stream.enqueue(event(described(thrown)[0]));
       }
       stream.close();
@@ -267,5 +299,5 @@ async function streamed(values: AsyncIterable<unknown>, isNamed: boolean, openin
       await iterator.return?.();
     },
   });
-  return new Response(body, { headers: { "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache" } });
+  return new Response(body, { headers: { "content-type": audio ?? "text/event-stream; charset=utf-8", "cache-control": "no-cache" } });
 }

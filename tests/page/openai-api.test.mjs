@@ -278,6 +278,65 @@ test("an invalid request has status 400 with and without stream, and later error
   }
 });
 
+test("a body that is no object, or has unknown or wrong fields, has status 400", async () => {
+  const models = { "chat/completions": "org/name", completions: "org/name", responses: "org/name", embeddings: "org/embed", rerank: "org/ranker", "audio/transcriptions": "org/whisper", "audio/translations": "org/whisper", "audio/speech": "org/kani" };
+  const post = async (path, body) => {
+    const fetch = jerboa.createFetch(await jerboa.loadModel(models[path], { worker: false, ...(path === "audio/speech" ? { codec: "org/codec" } : {}) }));
+    const response = await fetch(`http://jerboa/v1/${path}`, { method: "POST", body: JSON.stringify(body) });
+    return [response.status, (await response.json()).error?.message];
+  };
+  for (const path of Object.keys(models)) {
+    for (const body of [null, {}, [], "x", 5]) {
+      const [status, message] = await post(path, body);
+      assert.equal(status, 400, `${path} ${JSON.stringify(body)}: ${message}`);
+      assert.doesNotMatch(message, /bug/);
+    }
+  }
+  const rerank = { query: "b", documents: ["a", "b"] };
+  for (const [fields, pattern] of [
+    [{ top_n: 0 }, /rerank: 'top_n' must be a whole number from 1/],
+    [{ top_n: "2" }, /'top_n' must be/],
+    [{ topN: 1 }, /unknown option 'topN'\. Did you mean 'top_n'/],
+    [{ rank_fields: ["text"] }, /unknown option 'rank_fields'/],
+    [{ return_documents: "yes" }, /'return_documents' must be true or false/],
+    [{ documents: ["a", 5] }, /'documents' must be an array of strings, or of objects with 'text'.*item 1 is 5/],
+    [{ documents: undefined }, /'query' and 'documents' are required/],
+    [{ query: undefined }, /'query' and 'documents' are required/],
+  ]) {
+    const [status, message] = await post("rerank", { ...rerank, ...fields });
+    assert.equal(status, 400);
+    assert.match(message, pattern);
+  }
+  assert.deepEqual(await post("rerank", { ...rerank, top_n: null, instruction: null }), [200, undefined]);
+});
+
+test("speech is streamed as the bytes of its file", async () => {
+  const model = await jerboa.loadModel("org/kani", { worker: false, codec: "org/codec" });
+  const fetch = jerboa.createFetch(model);
+  const post = (body, signal) => fetch("http://jerboa/v1/audio/speech", { method: "POST", body: JSON.stringify({ model: "any", input: "one two three", ...body }), signal });
+  for (const response_format of ["wav", "pcm"]) {
+    const [whole, streamed] = [await post({ response_format }), await post({ response_format, stream: true })];
+    assert.equal(streamed.headers.get("content-type"), whole.headers.get("content-type"));
+    const [expected, found] = [new Uint8Array(await whole.arrayBuffer()), new Uint8Array(await streamed.arrayBuffer())];
+    // The header of a stream cannot know its length.
+    const skipped = response_format === "wav" ? 44 : 0;
+    assert.equal(found.length, skipped + 2 * 6615);
+    assert.deepEqual(found.subarray(skipped), expected.subarray(skipped));
+    assert.equal(Buffer.from(found.subarray(0, 4)).toString(), response_format === "wav" ? "RIFF" : Buffer.from(expected.subarray(0, 4)).toString());
+  }
+  const refused = await post({ stream: true, max_tokens: 2 });
+  assert.deepEqual([refused.status, (await refused.json()).error.code], [400, "request"]);
+  const long = Array(300).fill("word").join(" ");
+  const { body } = await post({ stream: true, input: long });
+  await body.cancel();
+  const controller = new AbortController();
+  const reader = (await post({ stream: true, input: long }, controller.signal)).body.getReader();
+  await reader.read();
+  controller.abort();
+  await assert.rejects(async () => { while (!(await reader.read()).done); }, { name: "AbortError" });
+  assert.equal((await post({})).status, 200, "the model goes on");
+});
+
 test("a load that fails with the caller's own error is reported with its message", async () => {
   for (const thrown of [new Error("The user pressed 'No'"), "The user pressed 'No'"]) {
     const fetch = jerboa.createFetch({ a: () => { throw thrown; } });
