@@ -188,6 +188,32 @@ test("an abort ends the answer; the model goes on with the next", options, async
   assert.equal(found.next, 3);
 });
 
+test("a tool's result may have images, and a model that is missing is named", options, async () => {
+  const found = await page.evaluate(async () => {
+    const sent = [];
+    const create = async ({ messages }) => {
+      sent.push(messages.at(-1));
+      return (async function* () { yield { choices: [{ delta: { content: "A cat." }, finish_reason: "stop" }] }; })();
+    };
+    const chat = new ChatJerboa({ model: { info: { model: "stub" }, chat: { completions: { create } } } });
+    const image = { type: "image_url", image_url: { url: "data:image/png;base64,AAAA" } };
+    for (const content of ["text", [{ type: "text", text: "A photo:" }, image], [{ type: "image", source_type: "base64", mime_type: "image/png", data: "AAAA" }]]) {
+      await chat.invoke([new HumanMessage("Look."), new ToolMessage({ content, tool_call_id: "1" })]);
+    }
+    const missing = [() => new JerboaEmbeddings({}), () => new ChatJerboa({}), () => new ChatJerboa({ model: null })].map((make) => {
+      try {
+        return make();
+      } catch ({ code, message }) {
+        return `${code}: ${message}`;
+      }
+    });
+    return { sent, missing };
+  });
+  const image = { type: "image_url", image_url: { url: "data:image/png;base64,AAAA" } };
+  assert.deepEqual(found.sent, ["text", [{ type: "text", text: "A photo:" }, image], [image]].map((content) => ({ role: "tool", content, tool_call_id: "1" })));
+  for (const message of found.missing) assert.match(message, /^request: The model is (undefined|null)\. Pass a name/);
+});
+
 test("embeddings of documents and queries", options, async () => {
   const found = await page.evaluate(async () => {
     const embeddings = new JerboaEmbeddings({ model: new URL("/models/words-encoder/", location.href), load: { tune: "off" } });

@@ -31,6 +31,10 @@ test("equal names and options share one load, others do not", async () => {
   assert.notEqual(await models[0].load(), one);
 });
 
+test("a source that is no model is refused by name", () => {
+  for (const [source, name] of [[undefined, "undefined"], [null, "null"], [5, "5"]]) assert.throws(() => lazy.sharedModel(source), (error) => error.code === "request" && error.message.startsWith(`The model is ${name}. Pass a name`));
+});
+
 test("a wait ends by its signal, a load when no user is left, a failure until the next use", async () => {
   const model = lazy.sharedModel("org/endless", options);
   const release = model.retain();

@@ -168,6 +168,7 @@ export function sharedModel(source: LazySource, options: SharedLoadOptions = {})
     if (!found) shared.set(key, (found = new LazyModel(source, options)));
     return found;
   }
+  if ((typeof source !== "object" && typeof source !== "function") || source === null) throw new JerboaError("request", `The model is ${String(source)}. Pass a name, a URL, selected files, a loaded model, or a function that loads one.`);
   let found = sharedObjects.get(source as object);
   if (!found) sharedObjects.set(source as object, (found = new LazyModel(source, options)));
   return found;

@@ -12,7 +12,7 @@ export function messagesOf(messages: BaseMessage[]): ChatMessage[] {
     const type = message.getType();
     switch (type) {
       case "human":
-        return { role: "user", content: typeof message.content === "string" ? message.content : (message.content as Block[]).map(partOf) };
+        return { role: "user", content: contentOf(message) };
       case "system":
       case "developer":
         return { role: "system", content: textOf(message) };
@@ -27,11 +27,16 @@ export function messagesOf(messages: BaseMessage[]): ChatMessage[] {
         };
       }
       case "tool":
-        return { role: "tool", content: textOf(message), tool_call_id: (message as ToolMessage).tool_call_id, ...(message.name ? { name: message.name } : {}) };
+        return { role: "tool", content: contentOf(message), tool_call_id: (message as ToolMessage).tool_call_id, ...(message.name ? { name: message.name } : {}) };
       default:
         throw unsupported(`a message of type '${type}'`);
     }
   });
+}
+
+/** The text of a message, or its parts if it has images or videos. */
+function contentOf({ content }: BaseMessage): string | UserPart[] {
+  return typeof content === "string" ? content : (content as Block[]).map(partOf);
 }
 
 /** The text of a message; reasoning and calls have fields of their own. */
