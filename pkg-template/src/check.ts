@@ -1,6 +1,6 @@
 /** Validates arguments from callers; failures become readable errors. */
 
-import { invalidRequest } from "./errors.js";
+import { invalidRequest, JerboaError } from "./errors.js";
 
 /** What an argument may be: a test, and the name of what passes it for messages ("must be a string"). */
 export interface Validator {
@@ -108,6 +108,12 @@ export function engineOptions(spec: Spec, given: object): object {
   const known = Object.entries(given).filter(([name, value]) => Object.hasOwn(spec, name) && value !== undefined);
   return Object.fromEntries(known.map(([name, value]) => [name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()), value]));
 }
+
+/** Throws an error of the engine on under the caller's name of the option. */
+export const renamed = (option: string, given: string) => (thrown: unknown): never => {
+  const { code, message } = JerboaError.from(thrown);
+  throw message.startsWith(`${option}:`) ? new JerboaError(code, given + message.slice(option.length), { cause: thrown }) : thrown;
+};
 
 /** A short description of a value for an error message. */
 export function describe(value: unknown): string {

@@ -1,6 +1,6 @@
 /** Embeddings of text and images, and reranking, in Jerboa's API and OpenAI's. */
 
-import { checked, describe, everyItem, MAX_ITEMS, requireValid, valid, validator } from "./check.js";
+import { checked, describe, everyItem, MAX_ITEMS, renamed, requireValid, valid, validator } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
 import { aborted, invalidRequest, unloaded } from "./errors.js";
 import type { Backend } from "./engine-calls.js";
@@ -43,7 +43,7 @@ export interface RankedDocument {
 /** A request of `model.embeddings.create`. */
 export interface EmbeddingCreateParams {
   /** Texts, or token ids, which are used unchanged. */
-  input: string | string[] | number[] | number[][];
+  input: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
   /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
   dimensions?: number;
@@ -75,15 +75,17 @@ export class Embeddings {
   create(params: EmbeddingCreateParams & { encoding_format: "base64" }, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse<string>>;
   /** Embeds texts. */
   create(params: EmbeddingCreateParams & { encoding_format?: "float" }, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse>;
+  create(params: EmbeddingCreateParams, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse<number[] | string>>;
   async create(params: EmbeddingCreateParams, options?: { signal?: AbortSignal }): Promise<CreateEmbeddingResponse<number[] | string>> {
     const where = "embeddings.create";
     const spec = { input: valid.any, model: valid.string, dimensions: EMBED_SPEC.truncateDim, encoding_format: valid.oneOf("float", "base64"), user: valid.any };
     const { input, dimensions, encoding_format: format } = checked(where, params, spec);
     const { signal } = checked(where, options, { signal: valid.signal });
     const inputs = textsOrIds(where, input);
-    const vectors = await embedAll(this.#backend, this.#info, inputs, { truncateDim: dimensions, signal });
+    const vectors = await embedAll(this.#backend, this.#info, inputs, { truncateDim: dimensions, signal }).catch(renamed("truncateDim", "dimensions"));
     const counts = await Promise.all(inputs.map((each) => (typeof each === "string" ? this.#backend.call("tokenize", [each, true, false]) : each)));
-    const tokens = counts.reduce((sum, ids) => sum + ids.length, 0);
+    // The model reads no more than fit.
+    const tokens = counts.reduce((sum, ids) => sum + Math.min(ids.length, this.#info.contextLength), 0);
     return {
       object: "list",
       data: vectors.map((vector, index) => ({
@@ -98,10 +100,10 @@ export class Embeddings {
 }
 
 /** Embeds texts and images. */
-export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput | EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]> {
+export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput | readonly EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]> {
   const withImages = info.capabilities?.includes("image");
   if (Array.isArray(input) && input.length > MAX_ITEMS) throw invalidRequest(`embed takes at most ${MAX_ITEMS} inputs at once, not ${input.length}. Split them.`);
-  return embedAll(backend, info, withImages ? (Array.isArray(input) ? input : [input]) : textsOf("embed", input), options);
+  return embedAll(backend, info, withImages ? ([input].flat() as EmbedInput[]) : textsOf("embed", input), options);
 }
 
 /** Embeds texts, token ids and images. */
@@ -124,13 +126,14 @@ async function embedAll(backend: Backend, info: ModelInfo, inputs: (EmbedInput |
 }
 
 /** Scores documents against a query. */
-export async function rerank(backend: Backend, info: ModelInfo, query: string, documents: string[], options?: RerankOptions): Promise<RankedDocument[]> {
+export async function rerank(backend: Backend, info: ModelInfo, query: string, documents: readonly string[], options?: RerankOptions): Promise<RankedDocument[]> {
   const { signal, topN, ...rest } = checked("rerank", options, { ...RERANK_SPEC, topN: valid.integer(1), signal: valid.signal });
   requireValid("rerank", "the query", query, valid.string);
   if (!Array.isArray(documents)) throw invalidRequest(`rerank: the documents must be an array of strings, not ${describe(documents)}.`);
   const texts = textsOf("rerank", documents);
   if (backend.closed) throw unloaded();
   if (info.task !== "rerank") throw wrongTask(info, "cannot rerank documents");
+  if (signal?.aborted) throw aborted("Reranking");
   if (texts.length === 0) return [];
   const scores = await backend.call("rerank", [query, texts, rest], { signal });
   const ranked = Array.from(scores, (score, index) => ({ index, score, document: texts[index]! }));
@@ -142,11 +145,19 @@ export function similarity(a: ArrayLike<number>, b: ArrayLike<number>): number;
 /** Cosine similarity of one vector with each of many. */
 export function similarity(a: ArrayLike<number>, b: readonly ArrayLike<number>[]): number[];
 export function similarity(a: ArrayLike<number>, b: ArrayLike<number> | readonly ArrayLike<number>[]): number | number[] {
-  if (Array.isArray(b) && typeof b[0] === "object") return (b as ArrayLike<number>[]).map((each) => cosine(a, each));
-  return cosine(a, b as ArrayLike<number>);
+  requireVector("the first argument", a);
+  if (Array.isArray(b) && typeof b[0] !== "number") return Array.from(b as ArrayLike<number>[], (each, i) => cosine(a, each, `vector ${i} of the second argument`));
+  return cosine(a, b as ArrayLike<number>, "the second argument");
 }
 
-function cosine(a: ArrayLike<number>, b: ArrayLike<number>): number {
+function requireVector(name: string, value: ArrayLike<number>): void {
+  const isNumber = (n: unknown): boolean => typeof n === "number";
+  if (typeof value === "object" && value !== null && Number.isInteger(value.length) && Array.prototype.every.call(value, isNumber)) return;
+  throw invalidRequest(`similarity: ${name} must be a vector of numbers, as from model.embed, not ${value instanceof Promise ? "a promise. Await it" : describe(value)}.`);
+}
+
+function cosine(a: ArrayLike<number>, b: ArrayLike<number>, name: string): number {
+  requireVector(name, b);
   if (a.length !== b.length) throw invalidRequest(`similarity: the vectors have ${a.length} and ${b.length} components; they must come from the same model with the same truncateDim.`);
   let dot = 0;
   let aa = 0;

@@ -136,7 +136,9 @@ async function fetched(where: string, address: string, signal: AbortSignal | und
 function decodeDataUrl(where: string, address: string): Blob {
   const [, head = "", body = ""] = /^data:([^,]*),(.*)$/is.exec(address.trim()) ?? [];
   try {
-    const bytes = /;base64\s*$/i.test(head) ? Uint8Array.from(atob(decodeURIComponent(body)), (c) => c.charCodeAt(0)) : new TextEncoder().encode(decodeURIComponent(body));
+    // One character a byte: percent-encoded bytes need not be UTF-8.
+    const binary = body.replace(/[^\0-\x7f]+/g, encodeURIComponent).replace(/%([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)));
+    const bytes = Uint8Array.from(/;base64\s*$/i.test(head) ? atob(binary) : binary, (c) => c.charCodeAt(0));
     return new Blob([bytes], { type: head.split(";")[0]! });
   } catch (thrown) {
     throw invalidRequest(`${where}: the data: URL is invalid: ${errorText(thrown)} Pass base64 or percent-encoded data.`);

@@ -15,6 +15,7 @@ export interface TextPart {
 /** An image in OpenAI's format: a URL that the page can fetch, or a `data:` URL. */
 export interface ImageUrlPart {
   type: "image_url";
+  /** `detail` changes nothing: the model's own settings choose the size. */
   image_url: { url: string; detail?: "auto" | "low" | "high" | "original" };
 }
 
@@ -87,7 +88,7 @@ export interface AssistantMessage {
 export type ChatMessage =
   | { role: "system" | "developer" | "user"; content: string | (TextPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart | UnsupportedPart)[]; name?: string }
   | AssistantMessage
-  | { role: "tool"; content: string | TextPart[]; tool_call_id?: string; name?: string }
+  | { role: "tool"; content: string | (TextPart | ImageUrlPart | ImagePart | VideoUrlPart | VideoPart | UnsupportedPart)[]; tool_call_id?: string; name?: string }
   /** OpenAI's predecessor of `tool`; refused. */
   | { role: "function"; content: string | null; name: string };
 
@@ -152,7 +153,8 @@ function enginePart(at: string, part: MessagePart, takes: readonly string[]): En
     throw lacks("'image'");
   }
   if (acceptsImages && part?.type === "image_url") {
-    const url = typeof part.image_url === "string" ? part.image_url : part.image_url?.url;
+    const { url, detail } = typeof part.image_url === "string" ? { url: part.image_url as string } : { detail: undefined, ...part.image_url };
+    if (!["auto", "low", "high", "original", undefined, null].includes(detail)) throw invalidRequest(`${at}: 'detail' must be 'auto', 'low', 'high' or 'original', not ${describe(detail)}.`);
     if (typeof url === "string" && url) return { type: "image", source: url };
     throw lacks("image_url: { url }");
   }

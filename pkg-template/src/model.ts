@@ -263,14 +263,15 @@ export class Model {
    * similarity(image, text);
    * ```
    */
-  embed(inputs: EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]>;
-  async embed(input: EmbedInput | EmbedInput[], options?: EmbedOptions): Promise<Float32Array | Float32Array[]> {
+  embed(inputs: readonly EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]>;
+  embed(input: EmbedInput | readonly EmbedInput[], options?: EmbedOptions): Promise<Float32Array | Float32Array[]>;
+  async embed(input: EmbedInput | readonly EmbedInput[], options?: EmbedOptions): Promise<Float32Array | Float32Array[]> {
     const vectors = await embed(this.#backend, this.info, input, options);
     return Array.isArray(input) ? vectors : vectors[0]!;
   }
 
   /** Scores documents against a query, best first. */
-  rerank(query: string, documents: string[], options?: RerankOptions): Promise<RankedDocument[]> {
+  rerank(query: string, documents: readonly string[], options?: RerankOptions): Promise<RankedDocument[]> {
     return rerank(this.#backend, this.info, query, documents, options);
   }
 

@@ -81,7 +81,7 @@ function contentOf(at: string, content: unknown): ChatContent {
       if (typeof text === "string") return { type: "text" as const, text };
       throw invalidRequest(`${at}: a part of type '${part.type}' requires '${field}': a string, not ${describe(text)}.`);
     }
-    if (part?.type === "input_image" && typeof part.image_url === "string") return { type: "image_url" as const, image_url: { url: part.image_url } };
+    if (part?.type === "input_image" && typeof part.image_url === "string") return { type: "image_url" as const, image_url: { url: part.image_url, ...(part.detail ? { detail: part.detail as "auto" } : {}) } };
     if (part?.type === "input_image") throw invalidRequest(`${at}: a part of type 'input_image' requires 'image_url'. Files of OpenAI ('file_id') are not available.`);
     throw invalidRequest(`${at}: parts of type ${describe(part?.type)} are not supported. Use input_text, output_text, refusal or input_image.`);
   });

@@ -1,6 +1,6 @@
 /** OpenAI's text-to-speech API. */
 
-import { checked, engineOptions, valid, validator } from "./check.js";
+import { checked, engineOptions, renamed, valid, validator } from "./check.js";
 import type { EngineSpeakOptions, ModelInfo } from "./contract.js";
 import { invalidRequest, unloaded } from "./errors.js";
 import { AsyncQueue } from "./async-queue.js";
@@ -15,7 +15,7 @@ export interface SpeechCreateParams extends SpeechFields {
   input: string;
   /** Must be a string if set; otherwise ignored, since one model is loaded. */
   model?: string;
-  /** A voice or language name that the model knows, or a speaker vector. */
+  /** A voice or language name, which is put before the text unchecked (empty for none), or a speaker vector. */
   voice?: string | Float32Array;
   /** 16-bit audio as a WAV file or as raw samples. `wav` by default. */
   response_format?: "wav" | "pcm";
@@ -34,6 +34,9 @@ export interface SpeechChunk {
   samples: Float32Array;
   sampleRate: number;
 }
+
+/** Codec tokens of a frame. */
+const FRAME_TOKENS = 4;
 
 const PARAMS = {
   ...SPEECH_SPEC,
@@ -62,6 +65,7 @@ export class Speech {
   create(params: SpeechCreateParams & { stream: true }, options?: { signal?: AbortSignal }): Promise<AsyncIterable<SpeechChunk>>;
   /** Synthesizes speech; resolves with a `Response`, like OpenAI's client. */
   create(params: SpeechCreateParams & { stream?: false | null }, options?: { signal?: AbortSignal }): Promise<Response>;
+  create(params: SpeechCreateParams, options?: { signal?: AbortSignal }): Promise<AsyncIterable<SpeechChunk> | Response>;
   async create(params: SpeechCreateParams, options?: { signal?: AbortSignal }): Promise<AsyncIterable<SpeechChunk> | Response> {
     const where = "audio.speech.create";
     const p = checked(where, params, PARAMS);
@@ -72,7 +76,8 @@ export class Speech {
     const sampleRate = this.#info.tts?.sampleRate ?? 22_050;
     const request = engineRequest(p);
     const speak = async (onEvent: (samples: Float32Array) => void, s?: AbortSignal): Promise<void> => {
-      await this.#backend.call("speak", [request], { signal: s, onEvent });
+      const { frames } = await this.#backend.call("speak", [request], { signal: s, onEvent }).catch(renamed("speaker", "voice"));
+      if (frames === 0) throw invalidRequest(`${where}: the model generated no audio: ${p.max_tokens && p.max_tokens < FRAME_TOKENS ? `'max_tokens' (${p.max_tokens}) is less than one frame, which has ${FRAME_TOKENS} tokens. Leave it out, or set it higher` : "it ended before the first frame. Change 'input', 'voice' or 'seed'"}.`);
     };
     if (p.stream) return new AsyncQueue<SpeechChunk>((push, s) => speak((samples) => push({ samples, sampleRate }), s), signal);
     const pieces: Float32Array[] = [];

@@ -120,12 +120,14 @@ export class Transcriptions {
     params: TranscriptionCreateParams & { response_format?: F; stream?: false | null },
     options?: { signal?: AbortSignal },
   ): Promise<TranscriptionResult<F>>;
+  create(params: TranscriptionCreateParams, options?: { signal?: AbortSignal }): Promise<AsyncIterable<TranscriptionStreamEvent> | TranscriptionResult<TranscriptionFormat>>;
   async create(params: TranscriptionCreateParams, options?: { signal?: AbortSignal }): Promise<unknown> {
     const where = this.#translate ? "audio.translations.create" : "audio.transcriptions.create";
     const p = checked(where, params, PARAMS);
     const { signal } = checked(where, options, { signal: valid.signal });
     requireAsr(this.#backend, this.#info);
     const format = p.response_format ?? "json";
+    if (p.stream && format !== "json" && format !== "text") throw invalidRequest(`${where}: 'response_format' must be 'json' or 'text' with stream: true, not '${format}'. The events are the same.`);
     const granularities = p.timestamp_granularities ?? [];
     if (granularities.length > 0 && format !== "verbose_json") throw invalidRequest(`${where}: 'timestamp_granularities' requires response_format 'verbose_json'.`);
     const samples = await samplesOf(where, p.file, undefined, signal);

@@ -933,6 +933,98 @@ test("embeddings, similarity, ranking", async () => {
   assert.deepEqual(ranked, [{ index: 1, score: 2, document: "xx" }, { index: 2, score: 1, document: "x" }]);
 });
 
+test("similarity: one vector with many, of which there may be none, and arguments that are no vectors", async () => {
+  const { similarity } = jerboa;
+  assert.deepEqual([similarity([1, 0], []), similarity(new Float32Array(3), [])], [[], []]);
+  assert.equal(similarity(Float32Array.of(1, 0), Float32Array.of(1, 0)), 1);
+  assert.deepEqual(similarity([1, 0], [Float32Array.of(1, 0), [0, 1]]), [1, 0]);
+  assert.deepEqual(similarity({ 0: 1, 1: 0, length: 2 }, [[2, 0]]), [1]);
+  for (const [args, pattern] of [
+    [[], /the first argument must be a vector of numbers, as from model\.embed, not undefined/],
+    [[[1, 0]], /the second argument must be a vector of numbers.*not undefined/],
+    [["ab", "cd"], /the first argument .*not 'ab'/],
+    [[[1, 0], "cd"], /the second argument .*not 'cd'/],
+    [[Promise.resolve([1]), [1]], /the first argument .*not a promise\. Await it/],
+    [[[1], Promise.resolve([1])], /the second argument .*not a promise\. Await it/],
+    [[[1], [[1], null]], /vector 1 of the second argument .*not null/],
+    [[[1], [undefined]], /vector 0 of the second argument .*not undefined/],
+    [[[[1, 0]], [[1, 0]]], /the first argument .*not an array of 1/],
+    [[[1, "0"], [1, 0]], /the first argument/],
+    [[[1], [[1, 2]]], /1 and 2 components/],
+  ]) assert.throws(() => similarity(...args), refusal("request", pattern));
+});
+
+test("errors name the option that the caller set, and usage counts what the model reads", async () => {
+  const model = await load("org/embed");
+  await assert.rejects(model.embeddings.create({ input: "a", dimensions: 4 }), refusal("request", /^dimensions: 4 is out of range/));
+  await assert.rejects(model.embed("a", { truncateDim: 4 }), refusal("request", /^truncateDim: 4 is out of range/));
+  const speaking = await load("org/kani", { codec: "org/codec" });
+  for (const stream of [false, true]) {
+    const spoken = async () => {
+      const made = await speaking.audio.speech.create({ input: "a", voice: new Float32Array(2), stream });
+      if (stream) await collect(made);
+    };
+    await assert.rejects(spoken, refusal("request", /^voice: 2 values given/));
+  }
+  const tokens = async (input) => (await model.embeddings.create({ input })).usage.prompt_tokens;
+  assert.equal(model.info.contextLength, 64);
+  assert.deepEqual([await tokens("a".repeat(63)), await tokens("a".repeat(64)), await tokens(["a".repeat(500), "a"])], [64, 64, 66]);
+  assert.equal(await tokens(Array(100).fill(5)), 64);
+  const ranker = await load("org/ranker");
+  for (const documents of [[], ["a"]]) await assert.rejects(ranker.rerank("a", documents, { signal: AbortSignal.abort() }), refusal("aborted", /was aborted/));
+});
+
+test("speech without a frame is an error that says why", async () => {
+  const model = await load("org/kani", { codec: "org/codec" });
+  for (const stream of [false, true]) {
+    const spoken = async (params) => {
+      const made = await model.audio.speech.create({ input: "one two", stream, ...params });
+      return stream ? (await collect(made)).length : (await made.arrayBuffer()).byteLength;
+    };
+    for (const max_tokens of [1, 3]) await assert.rejects(spoken({ max_tokens }), refusal("request", new RegExp(`no audio: 'max_tokens' \\(${max_tokens}\\) is less than one frame, which has 4 tokens`)));
+    assert.ok((await spoken({ max_tokens: 4 })) > 0);
+  }
+});
+
+test("transcripts are streamed as json or text, and audio without samples is named", async () => {
+  const model = await load("org/whisper");
+  const file = { samples: new Float32Array(16_000).fill(0.5), sampleRate: 16_000 };
+  const said = (params) => model.audio.transcriptions.create({ file, ...params });
+  for (const response_format of ["json", "text"]) assert.equal((await collect(await said({ stream: true, response_format }))).at(-1).text, "word1");
+  for (const response_format of ["srt", "vtt", "verbose_json"]) await assert.rejects(said({ stream: true, response_format }), refusal("request", new RegExp(`'response_format' must be 'json' or 'text' with stream: true, not '${response_format}'`)));
+  const header = await (await (await load("org/kani", { codec: "org/codec" })).audio.speech.create({ input: "one" })).arrayBuffer();
+  const empty = header.slice(0, 44);
+  const zero = empty.slice(0);
+  new DataView(zero).setUint32(40, 0, true);
+  for (const bytes of [empty, zero, new Blob([zero])]) await assert.rejects(model.transcribe(bytes), refusal("request", /the WAV file has a header and no samples/));
+});
+
+test("data: URLs hold base64, text, and percent-encoded bytes", async () => {
+  const png = [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x00, 0xff, 0x25];
+  const hex = png.map((byte) => `%${byte.toString(16).padStart(2, "0")}`).join("");
+  const base64 = btoa(String.fromCharCode(...png));
+  const read = async (url) => {
+    const { image } = await images.resolveImage("test", url);
+    return [image.type, ...new Uint8Array(await image.arrayBuffer())];
+  };
+  for (const url of [`data:image/png,${hex}`, `data:image/png,${hex.toUpperCase().replace("DATA", "data")}`, `data:image/png;base64,${base64}`, `data:image/png;base64,${encodeURIComponent(base64)}`]) {
+    assert.deepEqual(await read(url), ["image/png", ...png]);
+  }
+  assert.deepEqual(await read("data:text/plain,h\u00e9 100%"), ["text/plain", ...new TextEncoder().encode("h\u00e9 100%")]);
+  await assert.rejects(read("data:image/png;base64,%%%"), refusal("request", /the data: URL is invalid/));
+});
+
+test("image_url.detail is one of OpenAI's", async () => {
+  const model = await load("org/vision");
+  const url = "data:image/png;base64,AAAA";
+  const ask = (detail) => model.countTokens(user([{ type: "image_url", image_url: { url, detail } }])).catch((error) => error.message);
+  for (const detail of ["huge", "", 5]) assert.match(await ask(detail), /messages\[0\]: content\[0\]: 'detail' must be 'auto', 'low', 'high' or 'original', not /);
+  const render = (detail) => model.renderChat(user([{ type: "image_url", image_url: { url, detail } }]));
+  for (const detail of ["auto", "low", "high", "original", undefined, null]) await render(detail);
+  const respond = (detail) => model.responses.create({ input: [{ role: "user", content: [{ type: "input_image", image_url: url, detail }] }] });
+  await assert.rejects(respond("huge"), refusal("request", /'detail' must be/));
+});
+
 test("unload stops running calls and refuses later ones", async () => {
   const model = await load();
   const running = model.generate("one two three four five six seven eight");

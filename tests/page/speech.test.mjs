@@ -270,6 +270,10 @@ test("the official client transcribes and synthesizes over createFetch", options
     out.refused = await said({ temperature: 9 }).catch(({ status, code }) => [status, code]);
     const speech = await (await client("org/kani", { codec: "org/codec" })).audio.speech.create({ model: "any", voice: "anna", input: "one two three" });
     out.sound = [speech.headers.get("content-type"), (await speech.arrayBuffer()).byteLength];
+    // The header of a stream declares no length; the browser decodes to the end.
+    const streamed = await (await client("org/kani", { codec: "org/codec" })).audio.speech.create({ model: "any", voice: "anna", input: "one two three", stream: true });
+    const decoded = await new OfflineAudioContext(1, 1, 22_050).decodeAudioData(await streamed.arrayBuffer());
+    out.streamed = [streamed.headers.get("content-type"), decoded.length];
     return out;
   }, wav({ seconds: 2, sample: tone }).toString("base64"));
   await context.close();
@@ -277,6 +281,7 @@ test("the official client transcribes and synthesizes over createFetch", options
   assert.equal(found.stream.at(-1), "transcript.text.done");
   assert.deepEqual(found.refused, [400, "request"]);
   assert.deepEqual(found.sound, ["audio/wav", 44 + 2 * 6615]);
+  assert.deepEqual(found.streamed, ["audio/wav", 6615]);
 });
 
 test("listening ends by stop and with its tracks, with the last utterance; an abort drops it", options, async () => {

@@ -4,7 +4,7 @@ import type {
   EmbeddingModelV4, EmbeddingModelV4CallOptions, EmbeddingModelV4Result, RerankingModelV4, RerankingModelV4CallOptions, RerankingModelV4Result, SharedV4Warning, SpeechModelV4,
   SpeechModelV4CallOptions, SpeechModelV4Result, TranscriptionModelV4, TranscriptionModelV4CallOptions, TranscriptionModelV4Result,
 } from "@ai-sdk/provider";
-import type { EmbedOptions, RerankOptions, SpeechCreateParams, TranscribeOptions } from "../index.js";
+import { type EmbedOptions, JerboaError, type RerankOptions, type SpeechCreateParams, type TranscribeOptions } from "../index.js";
 import { LazyEntry } from "./entry.js";
 import { bytesOf } from "./prompt.js";
 
@@ -17,8 +17,11 @@ export class JerboaEmbeddingModel extends LazyEntry implements EmbeddingModelV4 
   async doEmbed({ values, dimensions, abortSignal: signal, providerOptions }: EmbeddingModelV4CallOptions): Promise<EmbeddingModelV4Result> {
     const model = await this.load({ signal });
     const options: EmbedOptions = { ...(dimensions !== undefined ? { truncateDim: dimensions } : {}), ...this.optionsOf(providerOptions), ...(signal ? { signal } : {}) };
-    const vectors = await model.embed(values, options);
-    const counts = await Promise.all(values.map((value) => model.countTokens(value)));
+    const vectors = await model.embed(values, options).catch((thrown: JerboaError) => {
+      throw dimensions === undefined ? thrown : new JerboaError(thrown.code, thrown.message.replace(/^truncateDim:/, "dimensions:"), { cause: thrown });
+    });
+    // The model reads no more than fit.
+    const counts = await Promise.all(values.map(async (value) => Math.min(await model.countTokens(value), model.info.contextLength)));
     return { embeddings: vectors.map((vector) => Array.from(vector)), usage: { tokens: counts.reduce((sum, count) => sum + count, 0) }, warnings: [] };
   }
 }

@@ -175,11 +175,11 @@ export class Memory {
    * const [hit] = await memory.search("a red bird");   // hit.imageUrl
    * ```
    */
-  async add(input: MemoryInput | MemoryInput[], options?: AddOptions): Promise<AddResult> {
+  async add(input: MemoryInput | readonly MemoryInput[], options?: AddOptions): Promise<AddResult> {
     const spec = { chunk: validator("an object or false", (v) => v === false || valid.object.accepts(v)), onProgress: valid.func, signal: valid.signal };
     const { chunk, onProgress, signal } = checked("add", options, spec);
     const splitting = chunk === false ? false : { ...this.#chunk, ...chunkOptions(chunk) };
-    const documents = Array.from(boundedList("add", listOf(input)), documentOf);
+    const documents = Array.from(boundedList("add", [input].flat() as MemoryInput[]), documentOf);
     await this.refresh();
     const images = new Map<MemoryRecord, Exclude<ImageSource, string>>();
     const prepared: { id: string; records: MemoryRecord[] }[] = [];

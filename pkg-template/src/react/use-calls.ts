@@ -91,7 +91,7 @@ export interface UseEmbeddingResult extends CallState {
   /** The vectors of the last call. */
   vectors: Float32Array[] | undefined;
   /** Embeds texts, and images if the model takes them; resolves with their vectors. */
-  embed: (inputs: EmbedInput[], options?: Omit<EmbedOptions, "signal">) => Promise<Float32Array[] | undefined>;
+  embed: (inputs: readonly EmbedInput[], options?: Omit<EmbedOptions, "signal">) => Promise<Float32Array[] | undefined>;
 }
 
 /** Embeds texts and images. */

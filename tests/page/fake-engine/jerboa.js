@@ -261,6 +261,7 @@ export class Engine {
   async embed(texts, options, onProgress) {
     this.alive("embed");
     onProgress({ done: texts.length, total: texts.length });
+    if (options.truncateDim > 3) fail("request", `truncateDim: ${options.truncateDim} is out of range: embeddings have 3 dimensions. Use 1 to 3.`);
     if (!texts.every((t) => typeof t === "string" || t instanceof Uint32Array)) fail("request", "input: must be an array of strings or token ids");
     return texts.map((t) => Float32Array.from([t.length, 1, 0].slice(0, options.truncateDim ?? 3)));
   }
@@ -321,12 +322,13 @@ export class Engine {
     return { level, start: this.begun, ended };
   }
 
-  /** A tenth of a second per word. */
+  /** A tenth of a second per word, which is a frame. */
   async speak(request, onSound) {
     const { signal, ...plain } = request;
     seen.requests.push(plain);
     this.alive("speak");
-    const words = request.input.split(" ");
+    if (request.speaker && request.speaker.length !== 3) fail("request", `speaker: ${request.speaker.length} values given. Use 3 finite values.`);
+    const words = request.input.split(" ").slice(0, Math.floor((request.maxTokens ?? Infinity) / 4));
     for (let i = 0; i < words.length; i++) {
       await pause(5);
       this.alive("speak", i);

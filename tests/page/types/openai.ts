@@ -1,7 +1,11 @@
 /** Values of OpenAI's types go into the package's calls, and what comes out is of OpenAI's types. Compiled by openai-types.test.mjs. */
 
 import type OpenAI from "openai";
-import { createFetch, type ChatMessage, type Model, type Tool } from "jerboa";
+import {
+  createFetch, similarity, type ChatMessage, type CreateEmbeddingResponse, type EmbeddingCreateParams, type EmbedInput, type Model, type RankedDocument, type SpeechCreateParams, type Tool,
+  type TranscriptionCreateParams,
+} from "jerboa";
+import type { Memory } from "jerboa/memory";
 
 declare const model: Model;
 
@@ -47,11 +51,37 @@ export async function responses(
   void [stream, stored];
 }
 
+/** The package's own request types are taken by their methods, and lists may be read-only. */
+export async function own(
+  embedding: EmbeddingCreateParams,
+  transcription: TranscriptionCreateParams,
+  speech: SpeechCreateParams,
+  input: EmbedInput | EmbedInput[],
+  texts: readonly string[],
+  memory: Memory,
+): Promise<void> {
+  const { data } = await model.embeddings.create(embedding);
+  const heard = await model.audio.transcriptions.create(transcription);
+  const translated = await model.audio.translations.create(transcription);
+  const spoken = await model.audio.speech.create(speech);
+  const embedded: Float32Array | Float32Array[] = await model.embed(input);
+  const vectors: Float32Array[] = await model.embed(texts);
+  const scores: number[] = similarity(vectors[0]!, vectors);
+  const ranked: RankedDocument[] = await model.rerank("query", texts);
+  const stored = await memory.add(texts);
+  const ids: CreateEmbeddingResponse = await model.embeddings.create({ input: texts, encoding_format: "float" });
+  const text: string = await model.audio.transcriptions.create({ ...transcription, response_format: "srt", stream: false });
+  const response: Response = await model.audio.speech.create({ ...speech, stream: false });
+  const messages: ChatMessage[] = [{ role: "tool", tool_call_id: "1", content: [{ type: "image_url", image_url: { url: "data:," } }] }];
+  void [data[0]?.embedding, heard, translated, spoken, embedded, scores, ranked, stored, ids, text, response, messages];
+}
+
 export async function others(
   embeddings: OpenAI.Embeddings.EmbeddingCreateParams,
   Client: typeof OpenAI,
 ): Promise<void> {
   const vectors: OpenAI.Embeddings.CreateEmbeddingResponse = await model.embeddings.create({ ...embeddings, encoding_format: "float" });
+  void (await model.embeddings.create(embeddings));
   const client = new Client({ apiKey: "none", baseURL: "http://jerboa/v1", fetch: createFetch({ chat: model, embed: async () => model }) });
   void [vectors, client, createFetch(model), createFetch((name) => (name === "chat" ? model : undefined))];
 }
