@@ -262,6 +262,38 @@ test("a video's frame is awaited if it is not there yet, and given up by name if
   assert.match(found.never, /^request: .*the video's frames cannot be read: The image source is not usable/);
 });
 
+test("a camera's URL gives its current image, and a blob: URL may be revoked after its first use", options, async () => {
+  const colors = ["red", "blue", "blue"];
+  const pngs = await page.evaluate(async (colors) => {
+    const made = [];
+    for (const color of colors) {
+      const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 64 });
+      const context = canvas.getContext("2d");
+      context.fillStyle = color;
+      context.fillRect(0, 0, 64, 64);
+      made.push(canvas.toDataURL("image/png").split(",")[1]);
+    }
+    return made;
+  }, colors);
+  await page.route("**/camera.png", (route) => route.fulfill({ contentType: "image/png", headers: { "cache-control": "no-store" }, body: Buffer.from(pngs.shift(), "base64") }));
+  const found = await page.evaluate(async () => {
+    const ask = async (url) => {
+      const content = [{ type: "image_url", image_url: { url } }, { type: "text", text: "Which color?" }];
+      const { timings } = await model.chat.completions.create({ messages: [{ role: "user", content }], max_tokens: 1, temperature: 0 });
+      return timings.encode_ms !== undefined;
+    };
+    const camera = [];
+    for (let i = 0; i < 3; i++) camera.push(await ask("/camera.png"));
+    const blob = URL.createObjectURL(await fileOf(drawn(70, 66), "image/png"));
+    const first = await ask(blob);
+    URL.revokeObjectURL(blob);
+    return { camera, blob: [first, await ask(blob)] };
+  });
+  await page.unroute("**/camera.png");
+  // Equal pixels are encoded once.
+  assert.deepEqual(found, { camera: [true, true, false], blob: [true, false] });
+});
+
 test("a conversation encodes each image once; the vision encoder is unloaded and reloaded", options, async () => {
   const found = await page.evaluate(async () => {
     const url = drawn(70, 130).toDataURL("image/png");
