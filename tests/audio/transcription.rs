@@ -287,8 +287,16 @@ fn unsupported_transcription_requests_are_refused() {
     assert!(refused(&[f32::NAN; 9000], json!({})).contains("NaN or infinite"));
     assert!(refused(&[0.1; 300], json!({})).contains("too short"));
     assert!(refused(&second, json!({ "timestamps": "segment" })).contains("no timestamp tokens"));
-    assert!(refused(&second, json!({ "timestamps": "word" })).contains("alignment heads"));
-    assert!(refused(&second, json!({ "translate": true })).contains("English only"));
+    let words = refused(&second, json!({ "timestamps": "word" }));
+    assert!(
+        words.contains("alignment heads") && words.contains("Use 'none'"),
+        "{words}"
+    );
+    let translated = refused(&second, json!({ "translate": true }));
+    assert!(
+        translated.contains("English only") && translated.contains("translate:"),
+        "{translated}"
+    );
     assert!(refused(&second, json!({ "language": "de" })).contains("English only"));
     assert!(refused(&second, json!({ "vad": true })).contains("no voice activity detector"));
     for (fields, told) in [

@@ -38,12 +38,14 @@ pub fn name_of(code: &str) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// Returns the name closest to `wanted` in spelling, among languages whose codes `known` accepts.
+/// Returns the name closest to `wanted` in spelling, among languages whose codes `known` accepts;
+/// None if every name differs in more than a third of its letters.
 pub fn nearest(wanted: &str, known: impl Fn(&str) -> bool) -> Option<&'static str> {
     let wanted = wanted.trim().to_lowercase();
     let names = all().filter(|(code, _)| known(code)).map(|(_, name)| name);
     names
         .map(|name| (distance(name, &wanted), name))
+        .filter(|(differing, name)| 3 * differing <= name.len())
         .min_by_key(|found| found.0)
         .map(|found| found.1)
 }
@@ -95,8 +97,13 @@ mod tests {
     fn a_misspelled_name_finds_its_neighbour() {
         assert_eq!(nearest("Rumanian", |_| true), Some("romanian"));
         assert_eq!(nearest("germn", |_| true), Some("german"));
-        assert_eq!(nearest("germn", |code| code == "en"), Some("english"));
-        assert_eq!(nearest("germn", |_| false), None);
+        assert_eq!(nearest("engilsh", |code| code == "en"), Some("english"));
+        for wanted in ["germn", "auto", "", "xx"] {
+            assert_eq!(nearest(wanted, |code| code == "en"), None);
+        }
+        for wanted in ["auto", "", "xx", "detect"] {
+            assert_eq!(nearest(wanted, |_| true), None, "{wanted}");
+        }
         assert_eq!(
             (
                 distance("", "abc"),

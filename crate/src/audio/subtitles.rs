@@ -64,15 +64,14 @@ impl Transcript {
 
     /// Formats SubRip subtitles.
     pub fn srt(&self) -> String {
-        self.nonempty_segments()
+        self.cues()
             .enumerate()
-            .map(|(n, s): (usize, &TranscriptSegment)| {
+            .map(|(n, (text, range))| {
                 format!(
-                    "{}\n{} --> {}\n{}\n\n",
+                    "{}\n{} --> {}\n{text}\n\n",
                     n + 1,
-                    format_time(s.start, ','),
-                    format_time(s.end, ','),
-                    s.text.trim()
+                    format_time(range.start, ','),
+                    format_time(range.end, ','),
                 )
             })
             .collect()
@@ -80,15 +79,15 @@ impl Transcript {
 
     /// Formats WebVTT subtitles.
     pub fn vtt(&self) -> String {
-        let escape = |text: &str| text.trim().replace('&', "&amp;").replace('<', "&lt;");
+        let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
 
         std::iter::once("WEBVTT\n\n".to_string())
-            .chain(self.nonempty_segments().map(|s: &TranscriptSegment| {
+            .chain(self.cues().map(|(text, range)| {
                 format!(
                     "{} --> {}\n{}\n\n",
-                    format_time(s.start, '.'),
-                    format_time(s.end, '.'),
-                    escape(&s.text)
+                    format_time(range.start, '.'),
+                    format_time(range.end, '.'),
+                    escape(text)
                 )
             }))
             .collect()
@@ -126,8 +125,13 @@ impl Transcript {
         out
     }
 
-    fn nonempty_segments(&self) -> impl Iterator<Item = &TranscriptSegment> {
-        self.segments.iter().filter(|s| !s.text.trim().is_empty())
+    /// Texts of subtitles with their times, which end with the audio; those that would show for no
+    /// time are left out.
+    fn cues(&self) -> impl Iterator<Item = (&str, Range<f64>)> {
+        self.segments
+            .iter()
+            .map(|s| (s.text.trim(), s.start.max(0.0)..s.end.min(self.duration)))
+            .filter(|(text, range)| !text.is_empty() && round_ms(range.start) < round_ms(range.end))
     }
 }
 
@@ -184,6 +188,31 @@ mod tests {
         assert_eq!(transcript().srt(), expected);
         let expected = "WEBVTT\n\n00:00:00.000 --> 00:00:02.500\nEver tried,\n\n01:00:00.000 --> 01:01:01.020\na&lt;b &amp; c\n\n";
         assert_eq!(transcript().vtt(), expected);
+    }
+
+    #[test]
+    fn subtitles_end_with_the_audio() {
+        let made = Transcript {
+            duration: 60.0,
+            segments: [
+                (57.0, 61.5, "cut"),
+                (58.0, 58.0, "no time"),
+                (60.0, 61.0, "after"),
+            ]
+            .map(|(start, end, text)| TranscriptSegment {
+                start,
+                end,
+                text: text.into(),
+                ..TranscriptSegment::default()
+            })
+            .into(),
+            ..Transcript::default()
+        };
+        assert_eq!(made.srt(), "1\n00:00:57,000 --> 00:01:00,000\ncut\n\n");
+        assert_eq!(
+            made.vtt(),
+            "WEBVTT\n\n00:00:57.000 --> 00:01:00.000\ncut\n\n"
+        );
     }
 
     #[test]

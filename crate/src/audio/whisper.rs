@@ -144,7 +144,7 @@ impl WhisperRules {
         if self.languages.is_empty() {
             if ask.translate {
                 return Err(request_error(
-                    "task",
+                    "translate",
                     "this checkpoint supports English only and cannot translate. Load a multilingual one.",
                 ));
             }
@@ -191,7 +191,10 @@ impl WhisperRules {
         if let Some(found) = self.languages.get(&code) {
             return Ok(Some(*found));
         }
-        let likely = nearest(wanted, |code| self.languages.contains_key(code)).unwrap_or("another");
+        let advice = nearest(wanted, |code| self.languages.contains_key(code)).map_or_else(
+            || "Leave it out to detect the language.".into(),
+            |likely| format!("Did you mean '{likely}'?"),
+        );
         let known: Vec<&str> = self
             .languages
             .keys()
@@ -205,9 +208,8 @@ impl WhisperRules {
             String::new()
         };
         let known = known.join(", ");
-        let reason = format!(
-            "'{wanted}' is not supported. Did you mean '{likely}'? This checkpoint has {known}{more}."
-        );
+        let reason =
+            format!("'{wanted}' is not supported. {advice} This checkpoint has {known}{more}.");
         Err(request_error("language", &reason))
     }
 
@@ -492,6 +494,18 @@ mod tests {
                 .to_string()
                 .contains("Did you mean 'german'?")
         );
+        for wanted in ["auto", "", "xx"] {
+            let refused = rules.language(&TranscribeTask {
+                language: Some(wanted.into()),
+                ..TranscribeTask::default()
+            });
+            let message = refused.unwrap_err().to_string();
+            assert!(
+                message.contains("Leave it out to detect the language")
+                    && !message.contains("Did you mean"),
+                "{message}"
+            );
+        }
         let english = WhisperRules {
             languages: SortedMap::new(),
             ..rules
@@ -500,7 +514,11 @@ mod tests {
             english.prompt(None, &TranscribeTask::default()).unwrap(),
             [11, 17]
         );
-        assert!(english.prompt(None, &ask).is_err());
+        let refused = english.prompt(None, &ask).unwrap_err().to_string();
+        assert!(
+            refused.contains("translate") && !refused.contains("task"),
+            "{refused}"
+        );
         let refused = english
             .language(&TranscribeTask {
                 language: Some("romanian".into()),

@@ -291,12 +291,12 @@ impl SpeechSynthesizer {
         let mut ids = match &request.ids {
             Some(ids) => ids.clone(),
             None => {
-                let text = match &request.voice {
-                    Some(voice) => format!("{voice}: {}", request.input),
-                    None => request.input.clone(),
-                };
                 let mut ids = vec![special(SpeechToken::StartOfHuman)];
-                ids.extend(self.text.tokenizer()?.encode(&text, true)?);
+                ids.extend(
+                    self.text
+                        .tokenizer()?
+                        .encode(&request.spoken_text(), true)?,
+                );
                 ids.extend([END_OF_TEXT, special(SpeechToken::EndOfHuman)]);
                 ids.extend([
                     special(SpeechToken::StartOfAi),

@@ -5,6 +5,7 @@ use crate::schema::request_options;
 use crate::task::request::parse_request;
 use crate::{Error, Result};
 use serde::Serialize;
+use std::borrow::Cow;
 
 request_options! {
     /// A synthesis request.
@@ -13,7 +14,7 @@ request_options! {
         input: String = String::new() => RequestOption::text();
         /// Prompt ids, instead of those of `input`.
         ids: Option<Vec<u32>> = None => RequestOption::new(OptionType::TokenIds);
-        /// Name of a voice or language that the model knows, put before the text.
+        /// Name of a voice or language that the model knows, put before the text unchecked; empty for none.
         voice: Option<String> = None => RequestOption::text();
         /// Speaker embedding, for models that support it.
         speaker: Option<Vec<f32>> = None => RequestOption::new(OptionType::Vector);
@@ -67,6 +68,18 @@ impl SpeakRequest {
         self.check_bounds()?;
         Ok(self)
     }
+
+    /// Returns the text of the prompt: the voice's name, unless it is empty, and the input.
+    pub(super) fn spoken_text(&self) -> Cow<'_, str> {
+        match self
+            .voice
+            .as_deref()
+            .filter(|voice| !voice.trim().is_empty())
+        {
+            Some(voice) => format!("{voice}: {}", self.input).into(),
+            None => self.input.as_str().into(),
+        }
+    }
 }
 
 /// Result of a synthesis.
@@ -87,4 +100,24 @@ pub struct SynthesisResult {
     pub total_ms: f64,
     /// Generated token ids.
     pub ids: Vec<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_voice_is_none() {
+        for (fields, spoken) in [
+            (r#"{ "input": "Hello." }"#, "Hello."),
+            (r#"{ "input": "Hello.", "voice": "" }"#, "Hello."),
+            (r#"{ "input": "Hello.", "voice": " " }"#, "Hello."),
+            (r#"{ "input": "Hello.", "voice": "anna" }"#, "anna: Hello."),
+        ] {
+            assert_eq!(
+                SpeakRequest::from_json(fields).unwrap().spoken_text(),
+                spoken
+            );
+        }
+    }
 }

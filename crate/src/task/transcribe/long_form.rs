@@ -94,11 +94,15 @@ impl Transcriber {
             timestamps: request.timestamps != TimestampMode::None,
         };
         if request.timestamps == TimestampMode::Word && self.rules.alignment_heads.is_empty() {
-            let reason =
-                "word timestamps need alignment heads, which this checkpoint does not name. Use 'segment'.".into();
+            let other = match self.rules.no_timestamps {
+                Some(_) => "segment",
+                None => "none",
+            };
             return Err(Error::Request {
                 parameter: "timestamps".into(),
-                reason,
+                reason: format!(
+                    "word timestamps need alignment heads, which this checkpoint does not name. Use '{other}'."
+                ),
             });
         }
         let mut language = self.rules.language(&ask)?;
