@@ -1,7 +1,6 @@
 /** Saved sessions as files of the origin private file system, or as blobs. Loaded on first use. */
 
 import type { EngineSession } from "./engine-calls.js";
-import { describe } from "./check.js";
 import { JerboaError, invalidRequest } from "./errors.js";
 
 /** Folder of the saved sessions. */
@@ -14,87 +13,22 @@ export interface SavedSession {
   bytes: number;
 }
 
-/** Bytes of a new file's name. File systems allow 255, and temporary names add some. */
+/** Bytes that a file's name can have wherever the browser uses it as it is. */
 const MAX_NAME_BYTES = 240;
-/** Ends the name of a file that is being written. Names of sessions never contain it: their "+" is encoded. */
-const PARTIAL = "+part";
 
 /** The name of a session's file. @throws {@link JerboaError} `request` for a name that no file can have. */
-function fileName(where: string, name: string, maxBytes = Infinity): string {
+function fileName(where: string, name: string): string {
   const file = /\p{Surrogate}/u.test(name) ? "" : encodeURIComponent(name);
-  if (/^\.{0,2}$/.test(file) || file.length > maxBytes) throw invalidRequest(`${where}: the name ${describe(name)} cannot be that of a file. Choose another one, of 1 to ${MAX_NAME_BYTES} bytes in percent-encoding.`);
+  if (/^\.{0,2}$/.test(file)) throw unusable(where, name);
   return file;
+}
+
+function unusable(where: string, name: string): JerboaError {
+  return invalidRequest(`${where}: this browser cannot name a file '${name.slice(0, 40)}'. Choose a name of 1 to ${MAX_NAME_BYTES} ASCII letters or digits.`);
 }
 
 async function folder(): Promise<FileSystemDirectoryHandle> {
   return (await navigator.storage.getDirectory()).getDirectoryHandle(FOLDER, { create: true });
-}
-
-/** Writes a file in parts. The file of that name, if there is one, stays as it is until `close`. */
-interface FileWriter {
-  write(part: Uint8Array): unknown;
-  close(): Promise<void>;
-  /** Discards what was written. */
-  abort(): Promise<void>;
-}
-
-async function openWriter(name: string): Promise<FileWriter> {
-  const sessions = await folder();
-  if (!("createWritable" in FileSystemFileHandle.prototype)) return openPartial(sessions, name);
-  const file = await sessions.getFileHandle(name, { create: true });
-  // A saved session is never empty: such a file is new.
-  const discard = async (): Promise<void> => {
-    if ((await file.getFile()).size === 0) await sessions.removeEntry(name);
-  };
-  const stream = await file.createWritable().catch(async (thrown) => {
-    await discard();
-    throw thrown;
-  });
-  return {
-    write: (part) => stream.write(part as Uint8Array<ArrayBuffer>),
-    close: () => stream.close(),
-    async abort() {
-      await stream.abort();
-      await discard();
-    },
-  };
-}
-
-/** Writes to a file of another name, which replaces the file at the end: Safari before 26 only writes in place. */
-async function openPartial(sessions: FileSystemDirectoryHandle, name: string): Promise<FileWriter> {
-  const file = (await sessions.getFileHandle(name + PARTIAL, { create: true })) as unknown as MovableFile;
-  const access = await file.createSyncAccessHandle();
-  access.truncate(0);
-  let at = 0;
-  return {
-    write: (part) => (at += access.write(part, { at })),
-    async close() {
-      access.flush();
-      access.close();
-      // Not every browser replaces a file.
-      await file.move(name).catch(async () => {
-        await sessions.removeEntry(name);
-        await file.move(name);
-      });
-    },
-    async abort() {
-      access.close();
-      await sessions.removeEntry(name + PARTIAL);
-    },
-  };
-}
-
-/** A file handle of workers. */
-interface MovableFile {
-  createSyncAccessHandle(): Promise<SyncAccess>;
-  move(name: string): Promise<void>;
-}
-
-interface SyncAccess {
-  truncate(size: number): void;
-  write(part: Uint8Array, options: { at: number }): number;
-  flush(): void;
-  close(): void;
 }
 
 /** Saves a session's state: to a file of this name, or as a blob without a name. */
@@ -104,18 +38,26 @@ export async function saveState(session: EngineSession, name?: string): Promise<
     const bytes = await session.saveState((part) => void parts.push(part as Uint8Array<ArrayBuffer>));
     return { bytes, blob: new Blob(parts) };
   }
-  const file = fileName("session.save", name, MAX_NAME_BYTES);
-  return stored(`session.save: '${name}'`, async () => {
-    const writer = await openWriter(file);
-    try {
-      const bytes = await session.saveState((part) => writer.write(part));
-      await writer.close();
-      return { bytes };
-    } catch (thrown) {
-      await writer.abort().catch(() => {});
-      throw thrown;
-    }
+  const file = fileName("session.save", name);
+  const sessions = await folder();
+  const handle = await sessions.getFileHandle(file, { create: true }).catch((thrown: unknown) => {
+    throw file.length > MAX_NAME_BYTES ? unusable("session.save", name) : thrown;
   });
+  let stream: FileSystemWritableFileStream | undefined;
+  try {
+    stream = await handle.createWritable();
+    // The file stays as it is until `close`.
+    const bytes = await session.saveState((part) => stream!.write(part as Uint8Array<ArrayBuffer>));
+    await stream.close();
+    return { bytes };
+  } catch (thrown) {
+    await stream?.abort().catch(() => {});
+    // A saved session is never empty: this file is new.
+    if ((await handle.getFile()).size === 0) await sessions.removeEntry(file);
+    const { name: kind, message } = thrown as Error;
+    if (/quota|space/i.test(kind + message)) throw new JerboaError("quota", `session.save: '${name}' does not fit into this site's storage. Delete saved sessions or models and try again.`, { cause: thrown });
+    throw thrown;
+  }
 }
 
 /** Restores a session from a blob, or from the file of this name; returns its tokens. */
@@ -129,7 +71,7 @@ async function openFile(name: string): Promise<File> {
   try {
     return await (await (await folder()).getFileHandle(file)).getFile();
   } catch (thrown) {
-    if (isMissing(thrown)) throw invalidRequest(`session.restore: there is no saved session '${name}'. savedSessions() lists them.`);
+    if ((thrown as Error).name === "NotFoundError") throw invalidRequest(`session.restore: there is no saved session '${name}'. savedSessions() lists them.`);
     throw thrown;
   }
 }
@@ -139,8 +81,8 @@ export async function savedSessions(): Promise<SavedSession[]> {
   const found: SavedSession[] = [];
   for await (const [name, handle] of (await folder()) as unknown as AsyncIterable<[string, FileSystemFileHandle]>) {
     const { size } = await handle.getFile();
-    // What is empty or partial is still being written.
-    if (size > 0 && !name.endsWith(PARTIAL)) found.push({ name: decodeURIComponent(name), bytes: size });
+    // An empty file is still being written.
+    if (size > 0) found.push({ name: decodeURIComponent(name), bytes: size });
   }
   return found.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
@@ -148,23 +90,7 @@ export async function savedSessions(): Promise<SavedSession[]> {
 /** Deletes a saved session, if it exists. */
 export async function deleteSavedSession(name: string): Promise<void> {
   const file = fileName("deleteSavedSession", name);
-  await (await folder()).removeEntry(file).catch((thrown: unknown) => {
-    if (!isMissing(thrown)) throw thrown;
+  await (await folder()).removeEntry(file).catch((thrown: Error) => {
+    if (thrown.name !== "NotFoundError") throw thrown;
   });
-}
-
-/** Whether an exception means that no such file exists, also because its name is too long for one. */
-function isMissing(thrown: unknown): boolean {
-  return ["NotFoundError", "TypeError"].includes((thrown as Error).name);
-}
-
-async function stored<T>(what: string, store: () => Promise<T>): Promise<T> {
-  try {
-    return await store();
-  } catch (thrown) {
-    const error = JerboaError.from(thrown);
-    const { name } = thrown as { name?: unknown };
-    if (name === "QuotaExceededError" || /quota|space/i.test(error.message)) throw new JerboaError("quota", `${what} does not fit into this site's storage. Delete saved sessions or models and try again.`, { cause: thrown });
-    throw error;
-  }
 }
