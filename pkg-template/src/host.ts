@@ -200,35 +200,34 @@ export class Host implements Backend {
   }
 
   /**
-   * Waits for earlier calls of the queue, but concurrent ones not for each other; an abort while waiting does not affect
-   * the queue.
+   * Waits for earlier calls of the queue, but concurrent ones not for each other. An abort while waiting rejects at once;
+   * later calls wait for the same ones as before.
    */
   #enqueue(queue: number, method: Method, run: () => unknown, signal: AbortSignal, concurrent = false): Promise<unknown> {
     const before = [this.#last.get(queue), ...(queue === MODEL_QUEUE && !concurrent ? this.#concurrent : [])];
+    let leave = (): void => {};
+    const left = new Promise<never>((_, reject) => (leave = () => reject(aborted(method))));
+    if (signal.aborted) leave();
+    else signal.addEventListener("abort", leave);
     const turn = Promise.allSettled(before).then(() => {
+      signal.removeEventListener("abort", leave);
       if (signal.aborted) throw aborted(method);
       return run();
     });
-    if (!concurrent) {
-      this.#last.set(queue, turn);
-      return turn;
-    }
-    this.#concurrent.add(turn);
-    const ended = (): unknown => this.#concurrent.delete(turn);
-    turn.then(ended, ended);
-    return turn;
+    if (concurrent) {
+      this.#concurrent.add(turn);
+      const ended = (): unknown => this.#concurrent.delete(turn);
+      turn.then(ended, ended);
+    } else this.#last.set(queue, turn);
+    return Promise.race([turn, left]);
   }
 
-  /**
-   * The session with this id in the current engine, created on first use. Waits for the model's own sequence, from
-   * which it is created.
-   */
-  async #session(instance: EngineInstance, id: number, signal: AbortSignal): Promise<EngineSession> {
+  /** The session with this id in the current engine, created on first use. */
+  async #session(instance: EngineInstance, id: number): Promise<EngineSession> {
     if (!this.#sessions.has(id)) throw disposed();
     const found = instance.session(id);
     if (found) return found;
-    const make = (): Promise<void> => instance.run(async () => instance.addSession(id, await instance.engine.createSession(this.#sessionAdapters.get(id))));
-    await this.#enqueue(MODEL_QUEUE, "createSession", make, signal);
+    instance.addSession(id, await instance.engine.createSession(this.#sessionAdapters.get(id)));
     const made = instance.session(id);
     if (!made) throw new JerboaError("device_lost", "The GPU device was lost while a session was created. Run the request again.");
     return made;
@@ -270,11 +269,11 @@ export class Host implements Backend {
     load: ({ signal, onEvent }, options) => this.#load(options, signal, onEvent),
     persisted: () => this.#persisted,
     generate: ({ loaded, signal, onEvent, ask }, request, session, seed) => this.#generate(loaded(), request, session, seed, signal, onEvent, ask),
-    prefill: async ({ loaded, signal }, ids, session) => (await this.#session(loaded(), session, signal)).prefill(ids, { signal }),
-    saveSession: async ({ loaded, signal }, name, session) => (await savedSessions()).saveState(await this.#session(loaded(), session, signal), name),
-    restoreSession: async ({ loaded, signal }, saved, session) => (await savedSessions()).restoreState(await this.#session(loaded(), session, signal), saved),
+    prefill: async ({ loaded, signal }, ids, session) => (await this.#session(loaded(), session)).prefill(ids, { signal }),
+    saveSession: async ({ loaded }, name, session) => (await savedSessions()).saveState(await this.#session(loaded(), session), name),
+    restoreSession: async ({ loaded }, saved, session) => (await savedSessions()).restoreState(await this.#session(loaded(), session), saved),
     createSession: ({ loaded }, adapter) => this.#addSession(loaded(), loaded().engine.createSession(adapter), adapter),
-    forkSession: async ({ loaded, signal }, session) => this.#addSession(loaded(), (await this.#session(loaded(), session, signal)).fork(), this.#sessionAdapters.get(session)),
+    forkSession: async ({ loaded }, session) => this.#addSession(loaded(), (await this.#session(loaded(), session)).fork(), this.#sessionAdapters.get(session)),
     loadAdapter: async ({ loaded, signal, onEvent }, name, options) => {
       await loaded().engine.loadAdapter(name, { ...options, signal }, onEvent);
       this.#adapters.set(name, options);
@@ -312,7 +311,7 @@ export class Host implements Backend {
   };
 
   async #generate(instance: EngineInstance, request: EngineRequest, session: number | undefined, seed: number | undefined, signal: AbortSignal, onEvent: (event: unknown) => void, ask: Ask): Promise<GenerationResult> {
-    const target = session === undefined ? instance.engine : await this.#session(instance, session, signal);
+    const target = session === undefined ? instance.engine : await this.#session(instance, session);
     const messages = request.messages && (await instance.images.withImageIds(this.#module, instance.engine, request.messages));
     if (signal.aborted) throw aborted("generate");
     const { grammar, steps, ...given } = request;

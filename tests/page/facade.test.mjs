@@ -26,6 +26,28 @@ const refusal = (code, pattern) => (error) => {
   assert.match(error.message, pattern);
   return true;
 };
+/** Runs a test on a model of this thread, and on one behind a port, as in a worker. */
+async function onBothThreads(run) {
+  await run(await load());
+  const { port1, port2 } = new MessageChannel();
+  rpc.serve(port1, new host.Host(fake));
+  const backend = new rpc.RemoteBackend(port2, () => [port1, port2].forEach((port) => port.close()));
+  port1.start();
+  port2.start();
+  const { Model } = await import(`${facade}/model.js`);
+  await run(new Model(backend, await backend.call("load", [{ model: "org/name" }]), Promise.resolve()));
+  await backend.close();
+}
+
+/** An answer that runs until `end` is called. */
+async function running(target, prompt = "one two") {
+  let end, start;
+  const ended = new Promise((resolve) => (end = resolve));
+  const started = new Promise((resolve) => (start = resolve));
+  const answer = target.generate(prompt, { logitsProcessor: () => (start(), ended) });
+  await started;
+  return { answer, end };
+}
 const collect = async (iterable) => {
   const all = [];
   for await (const each of iterable) all.push(each);
@@ -118,9 +140,58 @@ test("generations run at once, and other calls wait for them", async () => {
   const generate = async (prompt) => {
     for await (const piece of model.generate(prompt)) order.push(piece.trim());
   };
-  await Promise.all([generate("a1 a2 a3"), generate("b1 b2"), note("session", model.createSession()), generate("c1")]);
+  await Promise.all([generate("a1 a2 a3"), generate("b1 b2"), note("measured", model.measure()), generate("c1")]);
   assert.ok(order.indexOf("b1") < order.indexOf("a3"), order.join(" "));
-  assert.ok(order.indexOf("a3") < order.indexOf("session") && order.indexOf("session") < order.indexOf("c1"), order.join(" "));
+  assert.ok(order.indexOf("a3") < order.indexOf("measured") && order.indexOf("measured") < order.indexOf("c1"), order.join(" "));
+});
+
+test("sessions, logits and what follows them do not wait for a running answer", { timeout: 20_000 }, async () => {
+  await onBothThreads(async (model) => {
+    const before = await model.createSession();
+    await model.release();
+    const { answer, end } = await running(model);
+    // Created again in the engine that the answer has loaded.
+    assert.equal(await before.generate("a"), "a");
+    const session = await model.createSession();
+    assert.equal(await session.generate("b"), "b");
+    assert.equal(await (await session.fork()).generate("c"), "c");
+    assert.equal((await model.logits([1])).length, 9);
+    assert.equal(await model.generate("d"), "d");
+    // Code in each step may wait for them, too.
+    const inside = [];
+    const text = await model.generate("one two", {
+      async stoppingCriteria(tokens) {
+        const own = await model.createSession();
+        inside.push(tokens.length, (await model.logits([1])).length, (await own.prefill([1])).length, await model.generate("e"));
+        await own.dispose();
+      },
+    });
+    assert.deepEqual([text, inside], ["one two", [1, 9, 9, "e"]]);
+    end();
+    assert.equal(await answer, "one two");
+  });
+});
+
+test("an abort of a call that waits for another one rejects at once; those after it wait on", { timeout: 20_000 }, async () => {
+  await onBothThreads(async (model) => {
+    for (const target of [await model.createSession(), model]) {
+      const { answer, end } = await running(target);
+      const order = [];
+      const note = (name, call) => call.then(() => order.push(name), (error) => order.push(`${name} ${error.code}`));
+      const controller = new AbortController();
+      const { signal } = controller;
+      const wait = target === model ? (options) => model.loadAdapter("org/pirate", options) : (options) => target.prefill([1], options);
+      const left = note("left", wait({ signal }));
+      const next = note("next", wait());
+      const all = Promise.all([left, next, note("answer", answer)]);
+      controller.abort();
+      await left;
+      assert.deepEqual(order, ["left aborted"]);
+      end();
+      await all;
+      assert.deepEqual(order, ["left aborted", "answer", "next"]);
+    }
+  });
 });
 
 test("several prompts give a generation each", async () => {

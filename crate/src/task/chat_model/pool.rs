@@ -155,6 +155,15 @@ impl ChatPool {
         }
     }
 
+    /// Creates an empty conversation outside the pool, with an adapter if named. Does not wait for
+    /// leased ones.
+    ///
+    /// # Errors
+    /// `Request` for an unknown adapter; `OutOfMemory` if it does not fit.
+    pub async fn create_session(&self, adapter: &str) -> Result<ChatModel> {
+        self.create(self.parts.adapters.find(adapter)?).await
+    }
+
     async fn create(&self, adapter: Option<OverlayId>) -> Result<ChatModel> {
         let made = self.parts.create_session(adapter)?;
         made.session.ready().await?;

@@ -1,29 +1,22 @@
 //! Conversations on one model: sessions, forks, saved states, and adapters of any model.
 
 use super::Engine;
+use crate::Error;
 use crate::hub::AbortFlag;
 use crate::task::{ChatModel, ChatPool, Task};
 use crate::web::JsResult;
 use crate::web::arguments::{read_part, write_part};
 use crate::web::options::{open_source, progress_callback};
 use crate::web::values::{property, to_js};
-use crate::{Error, Result};
 use js_sys::{Function, Uint32Array};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 
 impl Engine {
-    /// Creates another conversation on the same model.
-    async fn derive_session(
-        &self,
-        adapter: &str,
-        make: impl Fn(&ChatModel) -> Result<ChatModel>,
-    ) -> Result<Engine> {
-        let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
-        let made = make(lease.chat()?)?;
-        made.session.ready().await?;
-        Ok(Engine {
+    /// Wraps another conversation on the same model.
+    fn of_session(&self, made: ChatModel, adapter: &str) -> Engine {
+        Engine {
             text: self.text.clone(),
             end_ids: self.end_ids.clone(),
             vision: self.vision.clone(),
@@ -34,28 +27,33 @@ impl Engine {
             model_slot: Rc::default(),
             chats: Some(ChatPool::with_adapter(made, 1, adapter)),
             audio_input: RefCell::default(),
-        })
+        }
     }
 }
 
 #[wasm_bindgen]
 impl Engine {
     /// Creates an empty conversation on the same model, with an adapter if named. It runs
-    /// independently of this one.
+    /// independently of this one, and is created while requests run.
     #[wasm_bindgen(js_name = createSession)]
     pub async fn create_session(&self, adapter: Option<String>) -> JsResult<Engine> {
         let adapter = adapter.unwrap_or_default();
-        self.derive_session(&adapter, |chat| chat.create_session_with(&adapter))
+        let create = async { self.chats()?.create_session(&adapter).await };
+        create
             .await
+            .map(|made| self.of_session(made, &adapter))
             .map_err(|e| to_js(&e))
     }
 
     /// Creates a conversation on the same model that continues from this one's state.
     pub async fn fork(&self) -> JsResult<Engine> {
-        let adapter = self.chats.as_ref().map_or("", |chats| chats.adapter());
-        self.derive_session(adapter, ChatModel::fork)
-            .await
-            .map_err(|e| to_js(&e))
+        let fork = async {
+            let mut lease = self.lease_chat(None, &AbortFlag::new()).await?;
+            let made = lease.chat()?.fork()?;
+            made.session.ready().await?;
+            Ok(self.of_session(made, self.chats()?.adapter()))
+        };
+        fork.await.map_err(|e: Error| to_js(&e))
     }
 
     /// Saves the conversation's tokens and states: `write(bytes)` is called with each part and may
