@@ -104,7 +104,7 @@ export class Host implements Backend {
   /** Runs a call until it settles, or until it is rejected from outside. */
   #untilRejected(run: () => Promise<unknown>): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      if (this.trap) return reject(this.trap);
+      if (this.closed) return reject(this.trap ?? unloaded());
       this.#running.add(reject);
       const fail = (thrown: unknown): void => {
         this.#traps.report(thrown);
@@ -141,6 +141,8 @@ export class Host implements Backend {
 
   async close(): Promise<void> {
     this.#closing.abort(unloaded());
+    // Before the engine reports its calls as aborted.
+    this.#rejectAll(unloaded());
     this.#traps.users.delete(this.#onTrap);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const late = new Promise<void>((resolve) => (timer = setTimeout(resolve, CLOSE_TIMEOUT_MS)));
@@ -148,7 +150,6 @@ export class Host implements Backend {
     clearTimeout(timer);
     this.#drop();
     this.#loaded = undefined;
-    this.#rejectAll(unloaded());
   }
 
   #drop(): void {

@@ -1109,6 +1109,18 @@ test("unload stops running calls and refuses later ones", async () => {
   await assert.rejects(model.generate("x"), refusal("unloaded", /unloaded/));
 });
 
+test("unload rejects running and waiting calls with code unloaded, on both threads", { timeout: 20_000 }, async () => {
+  await onBothThreads(async (model) => {
+    const session = await model.createSession();
+    const answers = [await running(model), await running(session)];
+    const calls = [...answers.map(({ answer }) => answer.details), session.prefill([1]), session.fork(), model.measure(), model.loadAdapter("org/pirate"), model.createSession(), model.generate("x").details];
+    const codes = Promise.all(calls.map((call) => call.then(() => "none", ({ code, message }) => `${code}: ${message}`)));
+    await model.unload();
+    assert.deepEqual(await codes, calls.map(() => "unloaded: The model was unloaded. Call loadModel again."));
+    answers.forEach(({ end }) => end());
+  });
+});
+
 test("cache and device functions", async () => {
   const models = await jerboa.cachedModels();
   assert.deepEqual(
