@@ -47,7 +47,16 @@ export class JerboaError extends Error {
       if (name === "AbortError") return new JerboaError("aborted", "The operation was aborted.", { cause: thrown });
       if (typeof message === "string") return new JerboaError("internal", internal(String(name ?? "Error"), message), { cause: thrown });
     }
-    return new JerboaError("internal", internal("Error", String(thrown)), { cause: thrown });
+    return new JerboaError("internal", internal("Error", textOf(thrown)), { cause: thrown });
+  }
+}
+
+/** The text of anything thrown, which may have none. */
+export function textOf(thrown: unknown): string {
+  try {
+    return thrown instanceof Error ? `${thrown.message}` : String(thrown);
+  } catch {
+    return "a value without text";
   }
 }
 
@@ -71,7 +80,7 @@ export function disposed(): JerboaError {
 
 /** The error of a package file that could not be fetched or run. */
 export function missingAsset(what: string, reason: unknown): JerboaError {
-  const said = reason instanceof Error ? reason.message : String(reason);
+  const said = textOf(reason);
   const advice = "Serve the package's files unchanged from one folder, or set their URLs: configure({ wasmUrl, workerUrl }).";
   return new JerboaError("assets", `${what} could not be loaded: ${sentence(said)} ${advice}`, { cause: reason });
 }

@@ -210,7 +210,7 @@ export class RemoteBackend implements Backend {
     const pending = this.#pending.get(message.id);
     if (!pending) return;
     if ("event" in message) return pending.onEvent?.(message.event);
-    if ("asked" in message) return void this.#answer(message.id, message.question, pending.onQuestion?.(message.asked));
+    if ("asked" in message) return void this.#answer(message.id, message.question, pending.onQuestion?.(message.asked), pending.reject);
     if (!("error" in message || "result" in message)) return;
     this.#pending.delete(message.id);
     if ("error" in message) {
@@ -222,9 +222,17 @@ export class RemoteBackend implements Backend {
     } else pending.resolve(message.result);
   }
 
-  async #answer(id: number, question: number, answered: Promise<unknown> | undefined): Promise<void> {
-    const answer = await answered;
-    if (!this.#gone) this.#port.postMessage({ id, question, answer } satisfies RpcRequest, transferables(answer));
+  /** Sends the answer to a question. Without one the call ends, and rejects with the reason. */
+  async #answer(id: number, question: number, answered: Promise<unknown> | undefined, reject: Pending["reject"]): Promise<void> {
+    const send = (message: RpcRequest): void => this.#port.postMessage(message);
+    try {
+      const answer = await answered;
+      // Copied: an array may be the caller's own.
+      if (!this.#gone) send({ id, question, answer });
+    } catch (thrown) {
+      reject(JerboaError.from(thrown));
+      send({ id, abort: true });
+    }
   }
 
   #fail(error: JerboaError): void {

@@ -2,7 +2,7 @@
 
 import { describe, valid } from "./check.js";
 import type { EngineRequest, GenerationEvent, GenerationResult, StepAnswer, StepQuestion } from "./contract.js";
-import { invalidRequest, JerboaError } from "./errors.js";
+import { invalidRequest, JerboaError, textOf } from "./errors.js";
 import type { Backend } from "./engine-calls.js";
 
 /**
@@ -49,7 +49,7 @@ export async function generateWithSteps(
       if (!(changed instanceof Float32Array) || changed.length !== length) throw invalidRequest(`'logitsProcessor' must return nothing or a Float32Array of ${length} logits, not ${changed instanceof Float32Array ? changed.length : describe(changed)}.`);
       return changed;
     } catch (thrown) {
-      failure = thrown instanceof JerboaError ? thrown : new JerboaError("request", `'${name}' threw: ${thrown instanceof Error ? thrown.message : String(thrown)}`, { cause: thrown });
+      failure = thrown instanceof JerboaError ? thrown : new JerboaError("request", `'${name}' threw: ${textOf(thrown)}`, { cause: thrown });
       return false;
     }
   };

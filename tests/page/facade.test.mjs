@@ -1188,6 +1188,12 @@ test("the rpc carries results, events, aborts and errors", async () => {
   const { finishReason } = await remote.call("generate", [{ prompt: "a b c d" }], { signal: controller.signal, onEvent: () => controller.abort() });
   assert.equal(finishReason, "abort");
   await assert.rejects(remote.call("tokenize", [() => {}, false]), refusal("request", /tokenize: an argument cannot be sent to the worker: .*could not be cloned/));
+  // A question without an answer ends its call.
+  const asking = (onQuestion) => remote.call("generate", [{ prompt: "a b", steps: "tokens" }], { onQuestion });
+  await assert.rejects(asking(() => Promise.reject(new Error("broken"))), refusal("internal", /broken/));
+  await assert.rejects(asking(async () => () => {}), refusal("internal", /could not be cloned/));
+  while (fake.seen.ends.slice(-2).join() !== "abort,abort") await new Promise((resolve) => setTimeout(resolve, 1));
+  assert.equal((await asking(async () => undefined)).text, "a b");
   const pending = assert.rejects(remote.call("generate", [{ prompt: "a b c d" }]), refusal("unloaded", /unloaded/));
   await remote.close();
   await pending;

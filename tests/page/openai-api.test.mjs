@@ -126,6 +126,34 @@ test("own code in each step changes the logits and ends the answer", async () =>
   });
 });
 
+test("own code keeps its arrays: those that it returns and those that it was given", async () => {
+  await both(async (model) => {
+    const prepared = new Float32Array(9).fill(1);
+    const given = [];
+    const from = fake.seen.logits.length;
+    assert.equal(await model.generate("one two three", { logitsProcessor: () => prepared }), "one two three");
+    assert.equal(await model.generate("one two", { logitsProcessor: (...all) => void given.push(...all) }), "one two");
+    assert.equal(await model.generate("one two", { logitsProcessor: (logits) => (given.push(logits), logits), stoppingCriteria: (tokens) => void given.push(tokens) }), "one two");
+    assert.deepEqual([...prepared], Array(9).fill(1));
+    assert.deepEqual(given.map(({ length }) => length), [9, 0, 9, 1, 9, 1, 9]);
+    assert.deepEqual(fake.seen.logits.slice(from, from + 3), Array(3).fill(Array(9).fill(1)));
+  });
+});
+
+test("own code that throws anything ends the answer with an error", { timeout: 20_000 }, async () => {
+  const thrown = [null, undefined, 3, "text", Symbol("s"), {}, Object.create(null), { toString() { throw new Error("no text"); } }, Object.assign(new Error(), { message: Symbol("m") }), Object.defineProperty(new Error(), "message", { get() { throw new Error("no message"); } })];
+  await both(async (model) => {
+    for (const name of ["logitsProcessor", "stoppingCriteria"]) {
+      for (const each of thrown) {
+        const expected = refusal("request", new RegExp(`^'${name}' threw: .`));
+        await assert.rejects(model.generate("a b", { [name]: () => { throw each; } }), expected);
+        await assert.rejects(model.generate("a b", { [name]: () => Promise.reject(each) }), expected);
+      }
+    }
+    assert.equal(await model.generate("still works"), "still works");
+  });
+});
+
 test("own code that fails, answers nonsense or never ends", async () => {
   await both(async (model) => {
     await assert.rejects(model.generate("a b", { logitsProcessor: () => { throw new Error("broken"); } }), refusal("request", /'logitsProcessor' threw: broken/));
