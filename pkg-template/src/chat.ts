@@ -5,7 +5,7 @@ import { checked, describe, engineOptions, everyItem, valid, validator } from ".
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo } from "./contract.js";
 import { aborted, JerboaError, invalidRequest, unloaded } from "./errors.js";
 import { type GrammarOption, grammarSource, seedOf } from "./generate.js";
-import { Generation } from "./generation.js";
+import { consumed, Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { type ChatMessage, type TextPart, type Tool, type ToolCall, engineMessages, requireFreeVariables } from "./messages.js";
 import { imagePlaceholders, resolveImages } from "./message-media.js";
@@ -274,7 +274,7 @@ export class Completions {
     const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     if (!given.stream) return whole(head, answers).finally(() => controller.abort());
     const usage = given.stream_options?.include_usage === true;
-    return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => untilLeft(controller, chunks(head, answers, usage)) };
+    return streamOf(controller, chunks(head, answers, usage));
   }
 
   /** Refuses tools that the chat template would ignore, and calls whose format is not known. */
@@ -380,13 +380,21 @@ interface Head {
   model: string;
 }
 
-/** Iterates over chunks; leaving the loop stops all answers, also those that it has not reached. */
-export async function* untilLeft<T>(controller: AbortController, chunks: AsyncGenerator<T, void, undefined>): AsyncGenerator<T, void, undefined> {
-  try {
-    yield* chunks;
-  } finally {
-    controller.abort();
-  }
+/** A stream of chunks, read once; leaving the loop stops all answers, also those that it has not reached. */
+export function streamOf<T>(controller: AbortController, chunks: AsyncGenerator<T, void, undefined>): AsyncIterable<T> & { abort(): void } {
+  let read = false;
+  return {
+    abort: () => controller.abort(),
+    async *[Symbol.asyncIterator]() {
+      if (read) throw consumed();
+      read = true;
+      try {
+        yield* chunks;
+      } finally {
+        controller.abort();
+      }
+    },
+  };
 }
 
 async function whole(head: Head, answers: Generation[]): Promise<ChatCompletion> {

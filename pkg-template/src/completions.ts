@@ -1,6 +1,6 @@
 /** OpenAI's legacy `completions`: request and response types for text continuation. */
 
-import { addAnswer, withoutUnset, IGNORED_FIELDS, type CompletionUsage, type GenerationRequestOptions, type StreamOptions, type Timings, timingsOf, untilLeft, usageOf } from "./chat.js";
+import { addAnswer, withoutUnset, IGNORED_FIELDS, type CompletionUsage, type GenerationRequestOptions, type StreamOptions, streamOf, type Timings, timingsOf, usageOf } from "./chat.js";
 import { checked, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
 import { aborted, invalidRequest, JerboaError, unloaded } from "./errors.js";
@@ -126,7 +126,7 @@ export class TextCompletions {
     const started = runs.map((run): StartedRun => ({ run, before: p.echo ? String(run.prompt) : "", generation: start(run) }));
     if (p.stream) {
       const usage = p.stream_options?.include_usage === true;
-      return { abort: () => controller.abort(), [Symbol.asyncIterator]: () => untilLeft(controller, completionChunks(head, started, usage)) };
+      return streamOf(controller, completionChunks(head, started, usage));
     }
     return this.#whole(p, head, started, { n, best }).finally(() => controller.abort());
   }

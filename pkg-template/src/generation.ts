@@ -86,7 +86,7 @@ export class Generation implements Promise<string>, AsyncIterable<string> {
 
   /** Iterates over text with ids and log-probabilities. It can be consumed once. */
   async *events(): AsyncGenerator<GenerationEvent, void, undefined> {
-    if (this.#read) throw invalidRequest("This generation was already consumed. Call generate again for a new one.");
+    if (this.#read) throw consumed();
     this.#read = true;
     try {
       for (;;) {
@@ -133,6 +133,11 @@ export class Generation implements Promise<string>, AsyncIterable<string> {
       };
     }
   }
+}
+
+/** The error of a second loop over one answer. */
+export function consumed(): JerboaError {
+  return invalidRequest("This answer was already consumed. Send the request again for a new one.");
 }
 
 /** A part of one of several answers. */

@@ -367,6 +367,14 @@ test("chat completion as chunks", async () => {
   }
   assert.deepEqual(ends, [[null, undefined], [null, undefined], ["stop", true]]);
   assert.ok(chunks.every((c) => !("aborted" in c)));
+  // A second loop gets nothing, and leaves the first as it is.
+  for (const twice of [await model.chat.completions.create({ messages: user("one two"), stream: true }), await model.completions.create({ prompt: "one two", stream: true })]) {
+    const first = [];
+    for await (const chunk of twice) {
+      if (first.push(chunk) === 1) await assert.rejects(collect(twice), refusal("request", /^This answer was already consumed\. Send the request again for a new one\.$/));
+    }
+    assert.ok(first.length > 2 && first.every((chunk) => !("aborted" in chunk)));
+  }
   await assert.rejects(model.chat.completions.create({ messages: user("x") }, { signal: AbortSignal.abort() }), refusal("aborted", /aborted/));
 });
 
