@@ -3,7 +3,7 @@
 import { AnswerBuilder, type ChatDelta, deltaOf, partsOf } from "./answer.js";
 import { checked, describe, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo } from "./contract.js";
-import { aborted, JerboaError, invalidRequest, unloaded } from "./errors.js";
+import { aborted, JerboaError, invalidRequest, requireOpen } from "./errors.js";
 import { type GrammarOption, grammarSource, seedOf } from "./generate.js";
 import { consumed, Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
@@ -297,7 +297,7 @@ export class Completions {
   /** Builds the engine request of an OpenAI request. @throws {@link JerboaError} naming the field at fault. */
   #request(p: CheckedParams): EngineRequest {
     const info = this.#info;
-    if (this.#backend.closed) throw unloaded();
+    requireOpen(this.#backend);
     if (info.task !== "generate") throw wrongTask(info, "cannot chat");
     if (info.hasChatTemplate === false) {
       throw new JerboaError(

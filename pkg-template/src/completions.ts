@@ -3,7 +3,7 @@
 import { addAnswer, withoutUnset, IGNORED_FIELDS, type CompletionUsage, type GenerationRequestOptions, type StreamOptions, streamOf, type Timings, timingsOf, usageOf } from "./chat.js";
 import { checked, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
-import { aborted, invalidRequest, JerboaError, unloaded } from "./errors.js";
+import { aborted, invalidRequest, JerboaError, requireOpen } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { isTokenId, seedOf } from "./generate.js";
@@ -102,7 +102,7 @@ export class TextCompletions {
   async create(params: TextCompletionCreateParams, options?: GenerationRequestOptions): Promise<TextCompletion | TextCompletionStream> {
     const p = checked(WHERE, params, SPEC);
     const { signal, ...steps } = checked(WHERE, options, { signal: valid.signal, ...STEP_OPTIONS }) as GenerationRequestOptions;
-    if (this.#backend.closed) throw unloaded();
+    requireOpen(this.#backend);
     if (this.#info.task !== "generate") throw wrongTask(this.#info, "cannot generate text");
     if (p.prompt === undefined) throw invalidRequest(`${WHERE}: 'prompt' is missing. Set it to a string, a list of token ids, or a list of prompts.`);
     const prompts = promptsOf(p.prompt);

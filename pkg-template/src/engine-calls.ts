@@ -241,6 +241,8 @@ export interface Backend {
   readonly closed: boolean;
   /** Aborts with the error of later calls when the caller closes the backend. */
   readonly ending: AbortSignal;
+  /** True for a session that was disposed while its model is open. */
+  readonly disposed?: boolean;
   call<M extends Method>(method: M, args: Parameters<Methods[M]>, options?: CallOptions): Promise<ReturnType<Methods[M]>>;
   /** Frees the engine; running calls reject. */
   close(): Promise<void>;

@@ -78,6 +78,11 @@ export function disposed(): JerboaError {
   return new JerboaError("unloaded", "This session was disposed. Call model.createSession() for a new one.");
 }
 
+/** Throws unless a backend, of a model or of a session, is open. */
+export function requireOpen({ closed, disposed: ofSession }: { closed: boolean; disposed?: boolean }): void {
+  if (closed) throw ofSession ? disposed() : unloaded();
+}
+
 /** The error of a package file that could not be fetched or run. */
 export function missingAsset(what: string, reason: unknown): JerboaError {
   const said = textOf(reason);

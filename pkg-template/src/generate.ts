@@ -2,7 +2,7 @@
 
 import { checked, describe, everyItem, isList, MAX_COUNT, MAX_ITEMS, valid } from "./check.js";
 import type { EngineRequest, GrammarSource, ModelInfo } from "./contract.js";
-import { invalidRequest, unloaded } from "./errors.js";
+import { invalidRequest, requireOpen } from "./errors.js";
 import { Generation, GenerationGroup } from "./generation.js";
 import { plainJson } from "./plain-json.js";
 import { GENERATE_SPEC, type GenerateFields } from "./schema.js";
@@ -67,7 +67,7 @@ export const GENERATE_OPTIONS = { ...GENERATE_SPEC, ...STEP_OPTIONS, grammar: va
 
 /** Builds the engine request of the options, without a prompt; returns it with the abort signal and the caller's code. */
 export function requestOf(backend: Backend, info: ModelInfo, where: string, options?: GenerateOptions): [EngineRequest, AbortSignal | undefined, StepOptions] {
-  if (backend.closed) throw unloaded();
+  requireOpen(backend);
   if (info.task !== "generate") throw wrongTask(info, "cannot generate text");
   const { signal, stop, grammar, logitsProcessor, stoppingCriteria, ...rest } = checked(where, options, GENERATE_OPTIONS);
   if (rest.topLogprobs && !rest.logprobs) throw invalidRequest(`${where}: 'topLogprobs' requires logprobs: true.`);

@@ -4,7 +4,7 @@ import { Chat, type RequestOptions } from "./chat.js";
 import { checked, describe, requireValid, valid } from "./check.js";
 import { TextCompletions } from "./completions.js";
 import type { ModelInfo } from "./contract.js";
-import { disposed, invalidRequest } from "./errors.js";
+import { disposed, invalidRequest, requireOpen } from "./errors.js";
 import { checkedIds, generate, type GenerateOptions, isPromptList } from "./generate.js";
 import { Generation } from "./generation.js";
 import type { SavedSession } from "./saved-sessions.js";
@@ -30,7 +30,6 @@ export class Session {
 
   /** Like {@link Model.generate}, in this session. */
   generate(prompt: string | ArrayLike<number>, options?: GenerateOptions): Generation {
-    if (this.#backend.closed) return Generation.of(() => { throw disposed(); });
     if (isPromptList(prompt)) return Generation.of(() => { throw invalidRequest("session.generate takes one prompt, since a session is one context. Pass a list of prompts to model.generate."); });
     return generate(this.#backend, this.#info, prompt, options);
   }
@@ -134,8 +133,12 @@ class SessionBackend implements Backend {
     return this.#closing.signal.aborted || this.#inner.closed;
   }
 
+  get disposed(): boolean {
+    return this.#closing.signal.aborted && !this.#inner.closed;
+  }
+
   async call<M extends Method>(method: M, args: Parameters<Methods[M]>, options: CallOptions = {}): Promise<ReturnType<Methods[M]>> {
-    if (this.#closing.signal.aborted) throw disposed();
+    requireOpen(this);
     if (!OF_SESSIONS.has(method)) return this.#inner.call(method, args, options);
     const signal = options.signal ? AbortSignal.any([options.signal, this.#closing.signal]) : this.#closing.signal;
     try {
@@ -147,7 +150,7 @@ class SessionBackend implements Backend {
   }
 
   async fork(info: ModelInfo): Promise<Session> {
-    if (this.closed) throw disposed();
+    requireOpen(this);
     return new Session(this.#inner, info, await this.#inner.call("forkSession", [this.#id]));
   }
 

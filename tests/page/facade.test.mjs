@@ -1170,11 +1170,22 @@ test("sessions run concurrently, fork, and free their memory", async () => {
   await two.dispose();
   await cut;
   await two.dispose();
-  await assert.rejects(two.generate("x"), refusal("unloaded", /session was disposed/));
-  await assert.rejects(two.fork(), refusal("unloaded", /session was disposed/));
-  await assert.rejects(two.chat.completions.create({ messages: user("x") }), refusal("unloaded", /gone|unloaded/));
   assert.equal(fake.seen.sessions, before + 2);
+  const calls = (session) => [
+    () => session.generate("x").details,
+    () => session.generate([1]).details,
+    () => session.chat.completions.create({ messages: user("x") }),
+    () => session.chat.completions.create({ messages: user("x"), stream: true }),
+    () => session.completions.create({ prompt: "x" }),
+    () => session.prefill("x"),
+    () => session.step(1),
+    () => session.save(),
+    () => session.restore(new Blob(["1234"])),
+    () => session.fork(),
+  ];
+  for (const call of calls(two)) await assert.rejects(call, refusal("unloaded", /^This session was disposed\. Call model\.createSession\(\) for a new one\.$/));
   await model.unload();
+  for (const session of [one, two, fork]) for (const call of calls(session)) await assert.rejects(call, refusal("unloaded", /^The model was unloaded\. Call loadModel again\.$/));
   assert.equal(fake.seen.sessions, before, "the model takes its sessions along");
   await assert.rejects(model.createSession(), refusal("unloaded", /unloaded/));
   await assert.rejects((await load("org/embed")).createSession(), refusal("request", /does not support sessions: it is an embedding model/));
