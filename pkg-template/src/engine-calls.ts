@@ -127,6 +127,8 @@ export interface HostMethods {
   adoptSessions(sessions: number[], adapters?: (string | undefined)[]): void;
   embedImage(image: ImageInput, options: EngineEmbedOptions): Float32Array;
   encodeImage(image: ImageInput): EncodedImageInfo & { data: Float32Array };
+  /** The engine's memory; none while it is released. */
+  memory(): MemoryUse;
   /** Compares up to `most` bytes of weights with their files. */
   verify(most: number): DeviceCheck[];
   /** Frees the engine until the next call. */
@@ -171,7 +173,7 @@ export const METHODS = {
   version: { of: "module" },
 
   info: { of: "engine", recovered: true },
-  memory: { of: "engine", recovered: true },
+  memory: { of: "host" },
   setGroup: { of: "engine", recovered: true },
   tokenize: { of: "engine", recovered: true },
   tokenizeChat: { of: "engine", recovered: true },

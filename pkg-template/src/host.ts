@@ -302,6 +302,7 @@ export class Host implements Backend {
       const { id } = await images.encode(this.#module, engine, image);
       return engine.embedImage(id, stripUndefined(options));
     },
+    memory: () => this.#instance?.engine.memory() ?? { wasmBytes: 0, gpuBytes: 0, kvInMainMemory: 0 },
     verify: ({ loaded }, most) => loaded().engine.verify(this.#loaded!, most),
     release: () => this.#drop(),
     deleteFromCache: async ({ loaded }) => {

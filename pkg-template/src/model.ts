@@ -316,7 +316,7 @@ export class Model {
     return this.#backend.call("logits", [checkedIds("logits", tokens), all]);
   }
 
-  /** Current memory use in bytes. */
+  /** Current memory use in bytes; 0 while the model is released. */
   async memory(): Promise<MemoryUse> {
     return this.#backend.call("memory", []);
   }

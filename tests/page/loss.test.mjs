@@ -107,6 +107,9 @@ test("released memory is allocated again by the next call", async () => {
   assert.equal(fake.seen.freed, freed + 1);
   assert.equal(await model.generate(TEXT), TEXT);
   assert.equal(fake.seen.loads.length, loads + 1);
+  await model.release();
+  assert.deepEqual(await model.memory(), { wasmBytes: 0, gpuBytes: 0, kvInMainMemory: 0 });
+  assert.equal(fake.seen.loads.length, loads + 1, "asking for it loads nothing");
   // A release waits for running calls.
   const [text] = await Promise.all([model.generate(TEXT), model.release()]);
   assert.equal(text, TEXT);
