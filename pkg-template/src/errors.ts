@@ -86,7 +86,8 @@ export function requireOpen({ closed, disposed: ofSession }: { closed: boolean; 
 /** The error of a package file that could not be fetched or run. */
 export function missingAsset(what: string, reason: unknown): JerboaError {
   const said = textOf(reason);
-  const advice = "Serve the package's files unchanged from one folder, or set their URLs: configure({ wasmUrl, workerUrl }).";
+  const offline = globalThis.navigator?.onLine === false;
+  const advice = offline ? "This device is offline. Connect it and try again." : "Serve the package's files unchanged from one folder, or set their URLs: configure({ wasmUrl, workerUrl }).";
   return new JerboaError("assets", `${what} could not be loaded: ${sentence(said)} ${advice}`, { cause: reason });
 }
 

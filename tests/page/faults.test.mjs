@@ -567,6 +567,22 @@ test("a file of the page that stalls or breaks is fetched again, then refused wi
   assert.deepEqual([image.error.code, /files\.test sent nothing for 30 seconds/.test(image.error.message)], ["network", true], image.error.message);
 });
 
+test("a package file that is missing is named with advice, which an offline device gets for itself", async (t) => {
+  stub(t, { document: {} });
+  const failing = { ...(await engine()), default: () => Promise.reject(new TypeError("Failed to fetch")) };
+  const message = async () => {
+    const error = await new host.Host(failing).call("version", []).catch((thrown) => thrown);
+    assert.equal(error.code, "assets");
+    return error.message;
+  };
+  for (const navigator of [undefined, {}, { onLine: true }]) {
+    stub(t, { navigator });
+    assert.match(await message(), /^The engine's wasm file could not be loaded: Failed to fetch\. Serve the package's files unchanged/);
+  }
+  stub(t, { navigator: { onLine: false } });
+  assert.equal(await message(), "The engine's wasm file could not be loaded: Failed to fetch. This device is offline. Connect it and try again.");
+});
+
 test("package files that never come are given up after three minutes, and the next call waits for the same ones", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   // Elsewhere the message says that models need a browser.
