@@ -13,9 +13,9 @@ export interface NamedFile {
 /**
  * What {@link loadModel} accepts: a repository (`org/name`), a folder's URL, one .gguf file of either
  * (`org/name/model-Q4_K_M.gguf`, `https://host/model.gguf`), or a checkpoint's files from an `<input type="file">` or a
- * drop.
+ * drop; a .gguf file needs no list.
  */
-export type ModelSource = string | URL | Iterable<File | NamedFile> | ArrayLike<File>;
+export type ModelSource = string | URL | File | Iterable<File | NamedFile> | ArrayLike<File>;
 
 /** The engine's form of a source; `where` is the call that got it. */
 export function sourceOf(source: ModelSource, where = "loadModel"): EngineLoadOptions["model"] {
@@ -24,7 +24,7 @@ export function sourceOf(source: ModelSource, where = "loadModel"): EngineLoadOp
   if (typeof source !== "object" || source === null) {
     throw invalidRequest(`${where}: expected 'org/name', the URL of a folder or a .gguf file, or files, not ${source === "" ? "an empty string" : describe(source)}.`);
   }
-  const files = Array.from(source as Iterable<File | NamedFile>, (entry, index) => toNamedFile(where, entry, index));
+  const files = Array.from(source instanceof File ? [source] : (source as Iterable<File | NamedFile>), (entry, index) => toNamedFile(where, entry, index));
   if (files.length === 0) throw invalidRequest(`${where}: the list of files is empty. Pass the configuration and the weights, or 'org/name'.`);
   return files;
 }

@@ -75,6 +75,10 @@ test("selected files retain their path inside the folder", async () => {
   Object.defineProperty(file, "webkitRelativePath", { value: "folder/sub/config.json" });
   await load([file, { name: "x.json", file: new File([], "y") }]);
   assert.deepEqual(fake.seen.loads.at(-1).model.map((f) => f.name), ["sub/config.json", "x.json"]);
+  const single = new File(["GGUF"], "model.gguf");
+  const model = await load(single);
+  assert.deepEqual(fake.seen.loads.at(-1).model, [{ name: "model.gguf", file: single }]);
+  assert.equal(await model.loadAdapter(new File(["{}"], "adapter.safetensors"), { name: "own" }), "own");
 });
 
 test("loadModel refuses invalid options with a clear message", async () => {
