@@ -8,6 +8,8 @@ export interface Validator {
   readonly accepts: (value: unknown) => boolean;
   /** What an item of a list must pass, so that messages name the first that does not. */
   readonly item?: (item: unknown) => boolean;
+  /** The same for an entry of an object. */
+  readonly entry?: (entry: [string, unknown]) => boolean;
 }
 
 /** The options of a function, by name. */
@@ -71,18 +73,19 @@ export const valid = {
   bytes: validator("a whole number of bytes from 1 up", (v) => Number.isSafeInteger(v) && isNumber(v, 1, Infinity)),
   oneOf: (...names: string[]) => validator(`one of ${names.map((n) => `'${n}'`).join(", ")}`, (v) => names.includes(v as string)),
   /** Token ids mapped to numbers. */
-  biases: (min: number, max: number) =>
-    validator(
-      `an object of token ids to numbers from ${min} to ${max}`,
-      (v) => isObject(v) && Object.entries(v).every(([id, bias]) => /^\d+$/.test(id) && isNumber(bias, min, max)),
-    ),
+  biases: (min: number, max: number): Validator => {
+    const entry = ([id, bias]: [string, unknown]): boolean => /^\d+$/.test(id) && isNumber(bias, min, max);
+    return { expected: `an object of token ids to numbers from ${min} to ${max}`, accepts: (v) => isObject(v) && Object.entries(v).every(entry), entry };
+  },
 } as const;
 
 /** Throws unless an argument is valid. */
-export function requireValid(where: string, name: string, value: unknown, { expected, accepts, item }: Validator): void {
+export function requireValid(where: string, name: string, value: unknown, { expected, accepts, item, entry }: Validator): void {
   if (accepts(value)) return;
   const wrong = item && isList(value) ? Array.from(value).findIndex((each) => !item(each)) : -1;
-  throw invalidRequest(`${where}: ${name} must be ${expected}, not ${describe(value)}${wrong >= 0 ? `; item ${wrong} is ${describe((value as unknown[])[wrong])}` : ""}.`);
+  const pair = entry && isObject(value) && Object.entries(value).find((each) => !entry(each));
+  const part = pair ? `; entry ${describe(pair[0])} is ${describe(pair[1])}` : wrong >= 0 ? `; item ${wrong} is ${describe((value as unknown[])[wrong])}` : "";
+  throw invalidRequest(`${where}: ${name} must be ${expected}, not ${describe(value)}${part}.`);
 }
 
 /**

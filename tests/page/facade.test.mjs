@@ -569,6 +569,11 @@ test("chat refuses unsupported options", async () => {
   await assert.rejects(create({ messages: user([{ type: "text" }]) }), refusal("request", /content\[0\]: a part of type 'text' requires 'text': a string, not undefined/));
   const seeing = await load("a/seeing");
   await assert.rejects(seeing.chat.completions.create({ messages: user([{ type: "image" }]) }), refusal("request", /a part of type 'image' requires 'image'/));
+  for (const [bias, wrong] of [[{ 3: 101 }, "entry '3' is 101"], [{ 3: 1, x: 1 }, "entry 'x' is 1"], [{ 1: 1, 2: "1" }, "entry '2' is '1'"], [{ 7: null }, "entry '7' is null"]]) {
+    const message = `must be an object of token ids to numbers from -100 to 100, not an object; ${wrong}.`;
+    await assert.rejects(create({ logit_bias: bias }), refusal("request", new RegExp(`'logit_bias' ${message}$`)));
+    await assert.rejects(model.generate("x", { logitBias: bias }), refusal("request", new RegExp(`'logitBias' ${message}$`)));
+  }
   for (const bias of [[], [1]]) await assert.rejects(create({ logit_bias: bias }), refusal("request", /'logit_bias' must be an object of token ids to numbers from -100 to 100, not an/));
   await assert.rejects(create({ tools: [{ type: "custom", custom: { name: "x" } }] }), refusal("request", /type 'custom' is not supported/));
   const toolless = (await load("a/toolless")).chat.completions.create({ messages: user("x"), tools: [{ type: "function", function: { name: "f" } }] });
