@@ -1,7 +1,7 @@
 /** Chooses where the engine runs: in a dedicated worker, or on this thread when no worker is available. */
 
 import { checked, valid } from "./check.js";
-import { JerboaError, missingAsset } from "./errors.js";
+import { JerboaError, missingAsset, textOf } from "./errors.js";
 import { cspAdvice } from "./csp.js";
 import type { Backend } from "./engine-calls.js";
 import { platform } from "./platform.js";
@@ -58,7 +58,7 @@ export async function openBackend(worker: boolean, given: AssetUrls = {}): Promi
     return { backend: await localBackend(wasm), warning: mainThreadWarning("this browser supports WebGPU in pages but not in workers") };
   } catch (thrown) {
     void remote.close();
-    return { backend: await localBackend(wasm), warning: mainThreadWarning(thrown instanceof Error ? thrown.message : String(thrown)) };
+    return { backend: await localBackend(wasm), warning: mainThreadWarning(textOf(thrown)) };
   }
 }
 
@@ -88,7 +88,7 @@ function workerBackend(url: string | undefined): RemoteBackend | string {
     // Bundlers match these exact expressions.
     return startWorker("jerboa", url, new URL("./worker.js", import.meta.url), () => new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "jerboa" }));
   } catch (thrown) {
-    return thrown instanceof Error ? thrown.message : String(thrown);
+    return textOf(thrown);
   }
 }
 

@@ -2,10 +2,9 @@
 
 import type { GrammarSource, NextMask } from "./contract.js";
 import type { Engine } from "./engine-calls.js";
-import { invalidRequest, JerboaError, missingAsset } from "./errors.js";
+import { invalidRequest, isTrap, JerboaError, missingAsset, textOf } from "./errors.js";
 import type { Grammar, Vocabulary } from "./grammar.js";
 import { platform } from "./platform.js";
-import { isTrap } from "./traps.js";
 import { ASSET_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 type GrammarModule = typeof import("./grammar.js");
@@ -66,7 +65,7 @@ export async function constrain(engine: Engine, grammarSource: GrammarSource, is
   } catch (thrown) {
     // The module cannot be used again: the host ends the worker, and the next call starts a fresh one.
     if (isTrap(thrown)) throw thrown;
-    throw invalidRequest(`The grammar cannot be used: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
+    throw invalidRequest(`The grammar cannot be used: ${textOf(thrown)}`);
   }
   let isStarted = false;
   const nextMask: NextMask = (token, candidate) => {

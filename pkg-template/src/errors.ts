@@ -51,6 +51,12 @@ export class JerboaError extends Error {
   }
 }
 
+/** Whether an exception means that WebAssembly stopped in the middle of its work: a trap, a panic or a stack overflow. */
+export function isTrap(thrown: unknown): boolean {
+  if (thrown instanceof WebAssembly.RuntimeError) return true;
+  return thrown instanceof Error && /call stack|recursion/i.test(thrown.message) && /wasm/i.test(thrown.stack ?? "");
+}
+
 /** The text of anything thrown, which may have none. */
 export function textOf(thrown: unknown): string {
   try {

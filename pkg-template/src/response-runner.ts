@@ -5,7 +5,6 @@ import { checked, valid, validator } from "./check.js";
 import { aborted, failures, invalidRequest, JerboaError } from "./errors.js";
 import type { ChatMessage } from "./messages.js";
 import { chatFormat, chatTools, echoedChoice, type IdentifiedItem, inputItems, messagesOf, newId, sharedFields, WHERE, withInstructions } from "./response-input.js";
-import { wrongTask } from "./tasks.js";
 import { type ResponseModel, ResponseStore, type SessionLease } from "./response-store.js";
 import type {
   ModelResponse, ResponseCreateParams, ResponseFunctionCall, ResponseLogprob, ResponseOutputItem, ResponseOutputMessage, ResponseReasoning, ResponseStream,
@@ -50,7 +49,6 @@ export class ResponseRunner {
 
   async create(params: ResponseCreateParams, options?: GenerationRequestOptions): Promise<ModelResponse | ResponseStream> {
     const p = checked(WHERE, params, SPEC) as ResponseCreateParams;
-    if (this.#model.info.task !== "generate") throw wrongTask(this.#model.info, "cannot chat");
     checked(`${WHERE}: stream_options`, p.stream_options, { include_obfuscation: valid.boolean });
     const { format, ...text } = checked(`${WHERE}: text`, p.text, { format: valid.object, verbosity: valid.any }) as NonNullable<ResponseCreateParams["text"]>;
     const previous = p.previous_response_id ? this.store.get(p.previous_response_id) : undefined;

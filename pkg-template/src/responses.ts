@@ -7,6 +7,7 @@ import type { ResponseModel } from "./response-store.js";
 import type {
   DeletedResponse, ModelResponse, ResponseCreateParams, ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming, ResponseItemList, ResponseStream,
 } from "./responses-types.js";
+import { wrongTask } from "./tasks.js";
 import { ASSET_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /** OpenAI's `responses`. Responses are stored in this page, the last {@link MAX_STORED_RESPONSES} of them. */
@@ -25,6 +26,8 @@ export class Responses {
   create(params: ResponseCreateParamsNonStreaming, options?: GenerationRequestOptions): Promise<ModelResponse>;
   create(params: ResponseCreateParams, options?: GenerationRequestOptions): Promise<ModelResponse | ResponseStream>;
   async create(params: ResponseCreateParams, options?: GenerationRequestOptions): Promise<ModelResponse | ResponseStream> {
+    const { info } = this.#model;
+    if (info.task !== "generate") throw wrongTask(info, "cannot chat");
     return (await this.#runner()).create(params, options);
   }
 

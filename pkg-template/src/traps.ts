@@ -1,13 +1,7 @@
 /** Detects traps of the WebAssembly module. A trapped instance cannot be used again, and its running calls never settle. */
 
 import type { EngineModule } from "./engine-calls.js";
-import { JerboaError } from "./errors.js";
-
-/** Whether an exception means that WebAssembly stopped in the middle of its work: a trap, a panic or a stack overflow. */
-export function isTrap(thrown: unknown): boolean {
-  if (thrown instanceof WebAssembly.RuntimeError) return true;
-  return thrown instanceof Error && /call stack|recursion/i.test(thrown.message) && /wasm/i.test(thrown.stack ?? "");
-}
+import { isTrap, JerboaError } from "./errors.js";
 
 const watches = new WeakMap<EngineModule, TrapWatch>();
 
