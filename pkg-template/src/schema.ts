@@ -161,7 +161,7 @@ export interface EngineSpeakOptions {
   input?: string;
   /** Prompt ids, instead of those of `input`. */
   ids?: number[];
-  /** Name of a voice or language that the model knows, put before the text. */
+  /** Name of a voice or language that the model knows, put before the text unchecked; empty for none. */
   voice?: string;
   /** Speaker embedding, for models that support it. */
   speaker?: number[];
