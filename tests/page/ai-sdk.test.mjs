@@ -276,6 +276,9 @@ test("over the fake engine: speech, reasoning, reranking, and names that do not 
     const parts = await collect(ai.streamText({ model: thinking, prompt: "<think>two words</think>An answer" }).fullStream);
     const odd = await ai.generateText({ model: fake("org/plain"), prompt: "One", reasoning: "high" });
     const ranked = await ai.rerank({ model: fake.rerankingModel("org/rank"), query: "a", documents: ["b", "aa", "a"], topN: 2 });
+    const embedding = fake.embeddingModel("org/embed");
+    const long = await embedding.doEmbed({ values: ["a".repeat(500), "a"] });
+    const refused = [{ dimensions: 4 }, { providerOptions: { jerboa: { truncateDim: 4 } } }].map((more) => embedding.doEmbed({ values: ["a"], ...more }).catch(({ code, message }) => `${code}: ${message}`));
     const failed = [];
     for (const attempt of [() => ai.generateText({ model: jerboa("no/such", { worker: false }), prompt: "x", maxRetries: 0 }), async () => jerboa(""), async () => jerboa.imageModel("x")]) {
       failed.push(await attempt().then(() => "done", ({ code, message }) => `${code}: ${message}`));
@@ -286,6 +289,7 @@ test("over the fake engine: speech, reasoning, reranking, and names that do not 
       types: parts.map(({ type }) => type).filter((type) => /^(reasoning|text)-/.test(type)),
       odd: odd.warnings.map(({ feature }) => feature),
       ranked: ranked.ranking.map(({ originalIndex }) => originalIndex),
+      embedded: [long.usage.tokens, ...(await Promise.all(refused))],
       failed,
     };
   });
@@ -294,6 +298,9 @@ test("over the fake engine: speech, reasoning, reranking, and names that do not 
   assert.deepEqual([...new Set(found.types)], ["reasoning-start", "reasoning-delta", "reasoning-end", "text-start", "text-delta", "text-end"]);
   assert.deepEqual(found.odd, ["reasoning"]);
   assert.deepEqual(found.ranked, [1, 2]);
+  assert.equal(found.embedded[0], 64 + 2, "the model reads 64 tokens of the first");
+  assert.match(found.embedded[1], /^request: dimensions: 4 is out of range/);
+  assert.match(found.embedded[2], /^request: truncateDim: 4 is out of range/);
   assert.match(found.failed[0], /not_found: /);
   assert.match(found.failed[1], /request: jerboa\/ai: a model must be a name or a loaded model, not an empty string/);
   assert.match(found.failed[2], /unsupported_option: /);
