@@ -32,7 +32,7 @@ const isObject = (v: unknown): v is object => typeof v === "object" && v !== nul
 /** Whether a value is an array of at most {@link MAX_ITEMS} items. Visiting the holes of a longer sparse array takes minutes. */
 export const isList = (v: unknown): v is unknown[] => Array.isArray(v) && v.length <= MAX_ITEMS;
 /** A list, or a single value as a list. */
-export const listOf = <T>(v: T | T[]): T[] => (Array.isArray(v) ? v : [v]);
+export const listOf = <T>(v: T | readonly T[]): T[] => (Array.isArray(v) ? (v as T[]) : [v as T]);
 /** A caller's list. @throws {@link JerboaError} `request` if it has more than {@link MAX_ITEMS} items. */
 export function boundedList<T>(where: string, list: T[]): T[] {
   if (list.length > MAX_ITEMS) throw invalidRequest(`${where} takes at most ${MAX_ITEMS} items at once, not ${list.length}. Split them.`);

@@ -1,6 +1,6 @@
 /** Embeddings of text and images, and reranking, in Jerboa's API and OpenAI's. */
 
-import { checked, describe, everyItem, MAX_ITEMS, renamed, requireValid, valid, validator } from "./check.js";
+import { checked, describe, everyItem, listOf, MAX_ITEMS, renamed, requireValid, valid, validator } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
 import { aborted, invalidRequest, unloaded } from "./errors.js";
 import type { Backend } from "./engine-calls.js";
@@ -103,7 +103,7 @@ export class Embeddings {
 export async function embed(backend: Backend, info: ModelInfo, input: EmbedInput | readonly EmbedInput[], options?: EmbedOptions): Promise<Float32Array[]> {
   const withImages = info.capabilities?.includes("image");
   if (Array.isArray(input) && input.length > MAX_ITEMS) throw invalidRequest(`embed takes at most ${MAX_ITEMS} inputs at once, not ${input.length}. Split them.`);
-  return embedAll(backend, info, withImages ? ([input].flat() as EmbedInput[]) : textsOf("embed", input), options);
+  return embedAll(backend, info, withImages ? listOf(input) : textsOf("embed", input), options);
 }
 
 /** Embeds texts, token ids and images. */

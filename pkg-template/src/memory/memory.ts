@@ -179,7 +179,7 @@ export class Memory {
     const spec = { chunk: validator("an object or false", (v) => v === false || valid.object.accepts(v)), onProgress: valid.func, signal: valid.signal };
     const { chunk, onProgress, signal } = checked("add", options, spec);
     const splitting = chunk === false ? false : { ...this.#chunk, ...chunkOptions(chunk) };
-    const documents = Array.from(boundedList("add", [input].flat() as MemoryInput[]), documentOf);
+    const documents = Array.from(boundedList("add", listOf(input)), documentOf);
     await this.refresh();
     const images = new Map<MemoryRecord, Exclude<ImageSource, string>>();
     const prepared: { id: string; records: MemoryRecord[] }[] = [];
