@@ -40,11 +40,10 @@ export async function saveState(session: EngineSession, name?: string): Promise<
   }
   const file = fileName("session.save", name);
   const sessions = await folder();
-  const handle = await sessions.getFileHandle(file, { create: true }).catch((thrown: unknown) => {
-    throw file.length > MAX_NAME_BYTES ? unusable("session.save", name) : thrown;
-  });
+  let handle: FileSystemFileHandle | undefined;
   let stream: FileSystemWritableFileStream | undefined;
   try {
+    handle = await sessions.getFileHandle(file, { create: true });
     stream = await handle.createWritable();
     // The file stays as it is until `close`.
     const bytes = await session.saveState((part) => stream!.write(part as Uint8Array<ArrayBuffer>));
@@ -53,10 +52,10 @@ export async function saveState(session: EngineSession, name?: string): Promise<
   } catch (thrown) {
     await stream?.abort().catch(() => {});
     // A saved session is never empty: this file is new.
-    if ((await handle.getFile()).size === 0) await sessions.removeEntry(file);
+    if ((await handle?.getFile())?.size === 0) await sessions.removeEntry(file);
     const { name: kind, message } = thrown as Error;
     if (/quota|space/i.test(kind + message)) throw new JerboaError("quota", `session.save: '${name}' does not fit into this site's storage. Delete saved sessions or models and try again.`, { cause: thrown });
-    throw thrown;
+    throw !handle && file.length > MAX_NAME_BYTES ? unusable("session.save", name) : thrown;
   }
 }
 

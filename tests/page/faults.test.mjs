@@ -373,7 +373,7 @@ test("a localStorage that throws on every use counts as absent", async (t) => {
   assert.deepEqual([late.read("x"), late.write("x", 1), late.remove("x")], [undefined, false, undefined]);
 });
 
-/** The origin private file system. `faults` names what fails: "write", "close" and "createWritable". */
+/** The origin private file system. `faults` names what fails: "create", "write", "close" and "createWritable". */
 function fileSystem(faults = new Set(), maxName = Infinity) {
   const files = new Map();
   const refuse = (name, message = name) => Promise.reject(Object.assign(new Error(message), { name }));
@@ -399,6 +399,7 @@ function fileSystem(faults = new Set(), maxName = Infinity) {
   const folder = {
     async getFileHandle(name, { create = false } = {}) {
       await checked(name);
+      if (create && !files.has(name)) await full("create");
       if (!files.has(name)) await (create ? files.set(name, new Uint8Array()) : refuse("NotFoundError"));
       return new FileHandle(name);
     },
@@ -440,19 +441,21 @@ test("a session whose save fails stays as it was saved before", async (t) => {
   const saved = async (ids) => (await session.prefill(ids), session.save("a story"));
   const restored = async () => (await session.restore("a story"), [...session.tokens]);
   const steps = ["empty", "late", "write", "close", "createWritable"];
+  const full = { code: "quota", message: /^session\.save: 'a story' does not fit into this site's storage\. Delete/ };
+  const refusals = { empty: { code: "request" }, late: { code: "device_lost" } };
 
-  for (const step of steps) {
+  for (const step of ["create", ...steps]) {
     faults.add(step);
-    await assert.rejects(saved([1, 2, 3]));
+    await assert.rejects(saved([1, 2, 3]), refusals[step] ?? full);
     faults.delete(step);
-    assert.deepEqual([...files.keys()].filter((name) => files.get(name).length), [], `${step}: a new file was left`);
+    assert.deepEqual([...files.keys()], [], `${step}: a new file was left`);
     assert.deepEqual(await jerboa.savedSessions(), []);
     await assert.rejects(restored(), { code: "request" });
   }
   assert.deepEqual(await saved([1, 2, 3]), { name: "a story", bytes: 12 });
   for (const step of steps) {
     faults.add(step);
-    await assert.rejects(saved([4, 5, 6, 7]), step === "empty" ? { code: "request" } : step === "late" ? { code: "device_lost" } : { code: "quota", message: /^session\.save: 'a story' does not fit into this site's storage\. Delete/ });
+    await assert.rejects(saved([4, 5, 6, 7]), refusals[step] ?? full);
     faults.delete(step);
     assert.deepEqual(await jerboa.savedSessions(), [{ name: "a story", bytes: 12 }], step);
     assert.deepEqual(await restored(), [1, 2, 3], step);
