@@ -323,14 +323,20 @@ test("two concurrent sessions match sequential runs; a fork continues from the s
 });
 
 test("calls for another task are refused; cache and device functions answer", { timeout: PATIENCE }, async () => {
-  const { codes, report, memory, cached } = await page.evaluate(async () => {
+  const { codes, outside, report, memory, cached } = await page.evaluate(async () => {
     const code = (promise) => promise.then(() => "none", (e) => e.code);
     const codes = [await code(model.embed("x")), await code(model.rerank("x", ["y"])), await code(jerboa.loadModel("not a name"))];
     codes.push(await code(jerboa.loadModel([new File(["{"], "config.json")])));
     codes.push(await code(model.generate("a ".repeat(2000), { maxTokens: 1 })));
-    return { codes, report: await jerboa.deviceReport(), memory: await model.memory(), cached: await jerboa.cachedModels() };
+    const refusal = (promise) => promise.then(() => "none", (e) => `${e.code}: ${e.message}`);
+    const session = await model.createSession();
+    const outside = [await refusal(model.detokenize([511])), await refusal(model.detokenize([1, 512])), await refusal(model.logits([512])), await refusal(session.prefill([512])), await refusal(model.generate([512]).then())];
+    await session.dispose();
+    return { codes, outside, report: await jerboa.deviceReport(), memory: await model.memory(), cached: await jerboa.cachedModels() };
   });
   assert.deepEqual(codes, ["request", "request", "model_name", "config", "context_full"]);
+  const unknown = "request: ids: id 512 is outside the vocabulary of 512 tokens. Use the model's own tokenizer.";
+  assert.deepEqual(outside, ["none", unknown, unknown, unknown, unknown]);
   assert.equal(typeof report.vendor, "string");
   assert.ok(memory.wasmBytes > 0 && memory.gpuBytes > 1e6);
   assert.deepEqual(cached, [], "selected files are not cached");

@@ -1,10 +1,10 @@
 //! Tokens, chat templates, and what the grammar module needs of them.
 
 use super::Engine;
-use crate::Result;
 use crate::text::{ChatInput, EncodeOptions, RenderedPrompt};
 use crate::web::JsResult;
 use crate::web::values::{from_js, to_js};
+use crate::{Error, Result};
 use js_sys::{Object, Reflect, Uint8Array, Uint32Array};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -77,12 +77,23 @@ impl Engine {
             .map_err(|e| to_js(&e))
     }
 
-    /// Decodes token ids to text.
+    /// Decodes token ids to text. Refuses ids that neither the tokenizer nor the model has.
     pub fn detokenize(&self, ids: &[u32], skip_special: bool) -> JsResult<String> {
-        self.text
-            .tokenizer()
-            .map(|t| t.decode(ids, skip_special))
-            .map_err(|e| to_js(&e))
+        let decode = || {
+            let tokenizer = self.text.tokenizer()?;
+            let vocab = self.info.get("vocabSize").and_then(Value::as_u64);
+            let bound = u64::from(tokenizer.id_bound()).max(vocab.unwrap_or_default());
+            match ids.iter().find(|id| u64::from(**id) >= bound) {
+                Some(id) => Err(Error::Request {
+                    parameter: "ids".into(),
+                    reason: format!(
+                        "id {id} is outside the vocabulary of {bound} tokens. Use the model's own tokenizer."
+                    ),
+                }),
+                None => Ok(tokenizer.decode(ids, skip_special)),
+            }
+        };
+        decode().map_err(|e| to_js(&e))
     }
 
     /// Renders a conversation with the model's chat template.
