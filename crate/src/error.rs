@@ -264,7 +264,7 @@ pub enum Error {
         reason: String,
     },
     /// The device has too little memory for a request.
-    #[error("{what} needs {needed} bytes, but the device allows only {limit}. {hint}")]
+    #[error("{what} needs {needed} bytes, but only {limit} are allowed. {hint}")]
     OutOfMemory {
         /// What needs the memory.
         what: String,

@@ -192,7 +192,9 @@ fn a_limit_below_the_least_is_refused_with_advice() {
     assert_eq!(error.code(), "out_of_memory");
     let message = error.to_string();
     assert!(
-        message.contains("maxKvMemory") && message.contains("maxContext"),
+        message.contains(&format!("only {} are allowed", least - 1))
+            && message.contains("'maxKvMemory', which sets this limit")
+            && message.contains("maxContext"),
         "{message}"
     );
 }

@@ -257,7 +257,7 @@ test("a list with a memory limit loads no model that exceeds it; a single model 
     }, ({ code, message, cause }) => [code, message, cause?.errors?.length]);
     return { list: await load([`${url}/model`, `${url}/model/`]), one: await load([`${url}/model`]), single: await load(`${url}/model`) };
   }, site.url);
-  const needs = /\/model\/? was skipped: the model needs \d+ bytes, but the device allows only 1000000\. Raise maxMemory, or/g;
+  const needs = /\/model\/? was skipped: the model needs \d+ bytes, but only 1000000 are allowed\. Raise maxMemory, or/g;
   const [code, message, causes] = found.list;
   assert.deepEqual([code, causes, message.match(needs)?.length], ["out_of_memory", 2, 2], message);
   assert.equal(found.one[0], "out_of_memory");

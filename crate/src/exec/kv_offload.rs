@@ -28,7 +28,7 @@ pub(super) fn plan_kv_offload(
         what: "the KV cache".into(),
         needed,
         limit,
-        hint: "Load the model with a larger 'maxKvMemory' or a smaller 'maxContext'.".into(),
+        hint: "Load the model with a larger 'maxKvMemory', which sets this limit, or a smaller 'maxContext'.".into(),
     })
 }
 
