@@ -57,6 +57,29 @@ test("four streams at once give the tokens of each alone, together", { timeout: 
   assert.deepEqual([...result.rest], [...result.alone[1]]);
 });
 
+test("sessions are created while all slots of requests are in use", { timeout: PATIENCE }, async () => {
+  const result = await page.evaluate(async (ids) => {
+    const options = { temperature: 0, maxTokens: 8, ignoreEos: true };
+    const alone = (await model.generate(ids, options).details).ids;
+    const idle = await model.createSession();
+    await model.release();
+    let end, started = 0;
+    const ended = new Promise((resolve) => (end = resolve));
+    const all = new Promise((resolve) => {
+      window.slots = Array.from({ length: 32 }, () => model.generate(ids, { ...options, logitsProcessor: () => (++started >= 32 && resolve(), ended) }).details);
+    });
+    await all;
+    const session = await model.createSession();
+    const own = (await session.generate(ids, options).details).ids;
+    const again = (await idle.generate(ids, options).details).ids;
+    end();
+    const answers = await Promise.all(slots);
+    await Promise.all([session.dispose(), idle.dispose()]);
+    return { alone: [...alone], others: [own, again, ...answers.map((answer) => answer.ids)].map((ids) => [...ids]) };
+  }, golden.ids.slice(0, 5));
+  assert.deepEqual(result.others, Array(34).fill(result.alone));
+});
+
 test("choices of a chat completion decode together", { timeout: PATIENCE }, async () => {
   const { several, single } = await page.evaluate(async () => {
     const params = { prompt: "Once upon a time", max_tokens: 20, temperature: 1.2, seed: 3 };
@@ -108,15 +131,48 @@ test("a saved session goes on after a reload; damaged ones are refused", { timeo
     bytes[100] ^= 1;
     const code = (promise) => promise.then(() => "none", (e) => `${e.code}: ${e.message}`);
     const refused = [await code(session.restore(new Blob([bytes]))), await code(session.restore("none"))];
+    // Released sessions are empty; what was saved before stays.
+    await model.release();
+    refused.push(await code(session.save("story")), await code(session.save()));
+    const kept = (await jerboa.savedSessions()).map(({ name }) => name);
+    await session.restore("story");
     await jerboa.deleteSavedSession("story");
     const left = await jerboa.savedSessions();
-    return { tokens, ids: [...details.ids], cached: details.cachedTokens, refused, left };
+    return { tokens, ids: [...details.ids], cached: details.cachedTokens, refused, kept, left };
   };
   const restored = await page.evaluate(restore, { ids: golden.ids.slice(0, 9), first: before.first });
   assert.deepEqual(restored.ids, before.whole);
   assert.deepEqual(restored.tokens.slice(0, 20), [...golden.ids.slice(0, 9), ...before.first].slice(0, 20));
   assert.ok(restored.cached >= 19, `${restored.cached} tokens were restored`);
-  assert.match(restored.refused[0], /^request: .*damaged/);
+  assert.match(restored.refused[0], /^request: session\.restore: the saved session is damaged/);
   assert.match(restored.refused[1], /^request: .*no saved session 'none'/);
+  const empty = "request: session.save: the session is empty. Run its prompt first; releasing the model or losing the device empties it.";
+  assert.deepEqual(restored.refused.slice(2), [empty, empty]);
+  assert.deepEqual(restored.kept, ["story"]);
   assert.deepEqual(restored.left, []);
+});
+
+test("a save that exceeds the storage is refused by name, and the earlier one stays", { timeout: PATIENCE }, async () => {
+  const quota = await page.context().newCDPSession(page);
+  const save = (name) => page.evaluate(async ({ name, ids }) => {
+    window.saving ??= await model.createSession();
+    await saving.prefill(ids);
+    const code = await saving.save(name).then(() => "none", (e) => `${e.code}: ${e.message}`);
+    return { code, list: await jerboa.savedSessions() };
+  }, { name, ids: golden.ids.slice(0, 9) });
+  const first = await save("full");
+  assert.equal(first.code, "none");
+  await quota.send("Storage.overrideQuotaForOrigin", { origin: site.url, quotaSize: 100 });
+  for (const name of ["full", "new"]) {
+    const { code, list } = await save(name);
+    assert.equal(code, `quota: session.save: '${name}' does not fit into this site's storage. Delete saved sessions or models and try again.`);
+    assert.deepEqual(list, first.list);
+  }
+  await quota.send("Storage.overrideQuotaForOrigin", { origin: site.url });
+  const restored = await page.evaluate(async () => {
+    await saving.restore("full");
+    await jerboa.deleteSavedSession("full");
+    return { tokens: [...saving.tokens], left: await jerboa.savedSessions() };
+  });
+  assert.deepEqual(restored, { tokens: golden.ids.slice(0, 9), left: [] });
 });

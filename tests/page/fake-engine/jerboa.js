@@ -213,7 +213,7 @@ export class Engine {
 
   async restoreState(size, read) {
     await pause();
-    if (size % 4) fail("request", "state: these bytes are no saved session.");
+    if (size % 4) fail("request", "session.restore: these bytes are no saved session.");
     return new Uint32Array((await read(0, size)).buffer);
   }
 

@@ -34,7 +34,14 @@ struct SavedTrailer {
 
 fn refuse(reason: &str) -> Error {
     Error::Request {
-        parameter: "state".into(),
+        parameter: "session.restore".into(),
+        reason: reason.into(),
+    }
+}
+
+fn unsaveable(reason: &str) -> Error {
+    Error::Request {
+        parameter: "session.save".into(),
         reason: reason.into(),
     }
 }
@@ -54,11 +61,13 @@ impl Session {
     pub async fn save(&self, write: WritePart<'_>) -> Result<u64> {
         self.check_saveable()?;
         if self.tokens.is_empty() {
-            return Err(refuse("the session is empty. Run a prompt first."));
+            return Err(unsaveable(
+                "the session is empty. Run its prompt first; releasing the model or losing the device empties it.",
+            ));
         }
         let vocab = self.vocab();
         if self.tokens.iter().any(|id| *id as usize >= vocab) {
-            return Err(refuse("the session has images. Save one of text."));
+            return Err(unsaveable("the session has images. Save one of text."));
         }
         let fingerprint = self.model.fingerprint(&self.overlay_buffers()).await?;
         let mut checksum = EMPTY_CHECKSUM;
