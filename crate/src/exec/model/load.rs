@@ -16,7 +16,7 @@ use crate::exec::turns::Turns;
 use crate::exec::weight_paging::WeightPager;
 use crate::gpu::{Backend, Gpu, Refusal};
 use crate::hub::Source;
-use crate::ir::StoreHidden;
+use crate::ir::{Graph, StoreHidden};
 use crate::plan::Slot;
 use crate::util::clock::now_ms;
 use crate::{Error, Result};
@@ -34,6 +34,47 @@ struct DecoderLoad<'a> {
     tuning: Option<Tuning>,
     /// Runs next to the first attempt that comes so far.
     meanwhile: Fuse<LocalBoxFuture<'a, Result<()>>>,
+}
+
+/// Splits the name of a layer's weight: what precedes the layer's index, and the index.
+fn layer_of(name: &str) -> Option<(&str, usize)> {
+    let mut at = 0;
+    for part in name.split('.') {
+        if let Ok(index) = part.parse() {
+            return Some((&name[..at], index));
+        }
+        at += part.len() + 1;
+    }
+    None
+}
+
+/// Warns of layers of the checkpoint that the configuration does not count. Layers that predict
+/// further tokens, whose number the configuration has, are known.
+fn unused_layers(files: &ModelFiles, graph: &Graph) -> Result<Option<String>> {
+    let parts = graph.weights.iter().flat_map(|weight| &weight.parts);
+    let last = parts.filter_map(|(name, _)| layer_of(name));
+    let Some((prefix, last)) = last.max_by_key(|(_, index)| *index) else {
+        return Ok(None);
+    };
+    let stored = files
+        .weights
+        .iter()
+        .filter_map(|weight| layer_of(&weight.name));
+    let stored = stored.filter(|(other, _)| *other == prefix);
+    let found = stored.map(|(_, index)| index).max().unwrap_or(last);
+    let predicting = files
+        .config
+        .fields()
+        .count_or("num_nextn_predict_layers", 0)?;
+    let note = || {
+        format!(
+            "The checkpoint has {} layers, but its configuration names {}: the others are not used. Correct the number of \
+             layers in config.json, unless the model was shortened on purpose.",
+            found + 1,
+            last + 1,
+        )
+    };
+    Ok((found > last + predicting).then(note))
 }
 
 /// A plan that did not fit.
@@ -188,6 +229,7 @@ impl DecoderLoad<'_> {
             meanwhile,
         } = self;
         options.fusions = planned.fusions;
+        notes.extend(unused_layers(files, &planned.graph)?);
         let weights = planned.weights.clone();
         let tasks = LoadTasks {
             reserve: if probes { reserve } else { 0 },
