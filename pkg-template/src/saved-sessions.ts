@@ -15,6 +15,8 @@ export interface SavedSession {
 
 /** Bytes that a file's name can have wherever the browser uses it as it is. */
 const MAX_NAME_BYTES = 240;
+/** Ends the name of a file that is being written. No session's file contains it: a "+" in a session's name is encoded. */
+const PARTIAL = "+part";
 
 /** The name of a session's file. @throws {@link JerboaError} `request` for a name that no file can have. */
 function fileName(where: string, name: string): string {
@@ -31,6 +33,39 @@ async function folder(): Promise<FileSystemDirectoryHandle> {
   return (await navigator.storage.getDirectory()).getDirectoryHandle(FOLDER, { create: true });
 }
 
+/** Writes a file in parts. */
+interface FileWriter {
+  write(part: Uint8Array<ArrayBuffer>): unknown;
+  close(): unknown;
+  abort(): unknown;
+}
+
+/** The file handles of workers. */
+interface WorkerFileHandle extends FileSystemFileHandle {
+  createSyncAccessHandle(): Promise<SyncAccess>;
+  move(name: string): Promise<void>;
+}
+
+interface SyncAccess {
+  truncate(size: number): void;
+  write(part: Uint8Array, options: { at: number }): number;
+  flush(): void;
+  close(): void;
+}
+
+function writerOf(access: SyncAccess): FileWriter {
+  access.truncate(0);
+  let at = 0;
+  return {
+    write(part) {
+      if (access.write(part, { at }) < part.length) throw new Error("no space is left");
+      at += part.length;
+    },
+    close: () => (access.flush(), access.close()),
+    abort: () => access.close(),
+  };
+}
+
 /** Saves a session's state: to a file of this name, or as a blob without a name. */
 export async function saveState(session: EngineSession, name?: string): Promise<{ bytes: number; blob?: Blob }> {
   if (name === undefined) {
@@ -40,19 +75,30 @@ export async function saveState(session: EngineSession, name?: string): Promise<
   }
   const file = fileName("session.save", name);
   const sessions = await folder();
-  let handle: FileSystemFileHandle | undefined;
-  let stream: FileSystemWritableFileStream | undefined;
+  // A stream holds all bytes in memory (WebKit). Chromium 156 loses count of storage that access handles take
+  // (crate/js/cache.js), and the size is not known in advance.
+  const inPlace = "createSyncAccessHandle" in FileSystemFileHandle.prototype && !/Chrome\//.test(navigator.userAgent);
+  const own = inPlace ? file + PARTIAL : file;
+  let handle: WorkerFileHandle | undefined;
+  let writer: FileWriter | undefined;
   try {
-    handle = await sessions.getFileHandle(file, { create: true });
-    stream = await handle.createWritable();
-    // The file stays as it is until `close`.
-    const bytes = await session.saveState((part) => stream!.write(part as Uint8Array<ArrayBuffer>));
-    await stream.close();
+    handle = (await sessions.getFileHandle(own, { create: true })) as WorkerFileHandle;
+    writer = inPlace ? writerOf(await handle.createSyncAccessHandle()) : await handle.createWritable();
+    const bytes = await session.saveState((part) => writer!.write(part as Uint8Array<ArrayBuffer>));
+    // The earlier file stays as it is until here.
+    await writer.close();
+    if (inPlace) {
+      await handle.move(file).catch(async () => {
+        // Not every browser replaces a file.
+        await sessions.removeEntry(file);
+        await handle!.move(file);
+      });
+    }
     return { bytes };
   } catch (thrown) {
-    await stream?.abort().catch(() => {});
-    // A saved session is never empty: this file is new.
-    if ((await handle?.getFile())?.size === 0) await sessions.removeEntry(file);
+    await (async () => writer?.abort())().catch(() => {});
+    // A saved session is never empty: such a file is new.
+    if (inPlace || (await handle?.getFile())?.size === 0) await sessions.removeEntry(own).catch(() => {});
     const { name: kind, message } = thrown as Error;
     if (/quota|space/i.test(kind + message)) throw new JerboaError("quota", `session.save: '${name}' does not fit into this site's storage. Delete saved sessions or models and try again.`, { cause: thrown });
     throw !handle && file.length > MAX_NAME_BYTES ? unusable("session.save", name) : thrown;
@@ -80,8 +126,8 @@ export async function savedSessions(): Promise<SavedSession[]> {
   const found: SavedSession[] = [];
   for await (const [name, handle] of (await folder()) as unknown as AsyncIterable<[string, FileSystemFileHandle]>) {
     const { size } = await handle.getFile();
-    // An empty file is still being written.
-    if (size > 0) found.push({ name: decodeURIComponent(name), bytes: size });
+    // What is empty or partial is still being written.
+    if (size > 0 && !name.endsWith(PARTIAL)) found.push({ name: decodeURIComponent(name), bytes: size });
   }
   return found.sort((a, b) => (a.name < b.name ? -1 : 1));
 }

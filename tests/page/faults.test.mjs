@@ -373,19 +373,22 @@ test("a localStorage that throws on every use counts as absent", async (t) => {
   assert.deepEqual([late.read("x"), late.write("x", 1), late.remove("x")], [undefined, false, undefined]);
 });
 
-/** The origin private file system. `faults` names what fails: "create", "write", "close" and "createWritable". */
-function fileSystem(faults = new Set(), maxName = Infinity) {
+/**
+ * The origin private file system of a browser, whose files are written by streams, or by `handles` of workers where no file
+ * moves over another. `faults` names what fails: "create", "open", "write" and "close".
+ */
+function fileSystem({ handles = false, faults = new Set(), maxName = Infinity }) {
   const files = new Map();
   const refuse = (name, message = name) => Promise.reject(Object.assign(new Error(message), { name }));
   const full = (step) => (faults.has(step) ? refuse("QuotaExceededError", "it exceeds its storage quota") : undefined);
   const checked = (name) => (["", ".", ".."].includes(name) ? Promise.reject(new TypeError("Name is not allowed.")) : name.length > maxName ? refuse("UnknownError") : undefined);
-  class FileHandle {
+  class FileSystemFileHandle {
     constructor(name) {
       this.name = name;
     }
     getFile = async () => new Blob([files.get(this.name)]);
     async createWritable() {
-      await full("createWritable");
+      await full("open");
       const parts = [];
       const stream = new WritableStream({
         write: async (part) => (await full("write")) ?? parts.push(part),
@@ -395,24 +398,50 @@ function fileSystem(faults = new Set(), maxName = Infinity) {
       writer.closed.catch(() => {});
       return { write: (part) => writer.write(part), close: () => writer.close(), abort: () => writer.abort() };
     }
+    async move(name) {
+      if (files.has(name)) await refuse("InvalidModificationError");
+      files.set(name, files.get(this.name));
+      files.delete(this.name);
+    }
+  }
+  if (handles) {
+    FileSystemFileHandle.prototype.createSyncAccessHandle = async function () {
+      await full("open");
+      const now = (step) => {
+        if (faults.has(step)) throw Object.assign(new Error("it exceeds its storage quota"), { name: "QuotaExceededError" });
+      };
+      return {
+        truncate: () => files.set(this.name, new Uint8Array()),
+        write: (part, { at }) => {
+          now("write");
+          assert.equal(at, files.get(this.name).length);
+          // A full disk takes fewer bytes.
+          const taken = part.subarray(0, faults.has("short") ? 3 : part.length);
+          files.set(this.name, Uint8Array.of(...files.get(this.name), ...taken));
+          return taken.length;
+        },
+        flush: () => now("close"),
+        close: () => {},
+      };
+    };
   }
   const folder = {
     async getFileHandle(name, { create = false } = {}) {
       await checked(name);
       if (create && !files.has(name)) await full("create");
       if (!files.has(name)) await (create ? files.set(name, new Uint8Array()) : refuse("NotFoundError"));
-      return new FileHandle(name);
+      return new FileSystemFileHandle(name);
     },
     async removeEntry(name) {
       await checked(name);
       if (!files.delete(name)) await refuse("NotFoundError");
     },
     async *[Symbol.asyncIterator]() {
-      for (const name of [...files.keys()]) yield [name, new FileHandle(name)];
+      for (const name of [...files.keys()]) yield [name, new FileSystemFileHandle(name)];
     },
   };
   const getDirectory = async () => ({ getDirectoryHandle: async () => folder });
-  return { files, globals: { navigator: { storage: { getDirectory } } } };
+  return { files, globals: { FileSystemFileHandle, navigator: { storage: { getDirectory } } } };
 }
 
 /** A session of a model on this thread, whose engine `prepare` may change. */
@@ -425,53 +454,55 @@ async function ownSession(prepare = () => {}) {
   return new Session(backend, info, await backend.call("createSession", []));
 }
 
-test("a session whose save fails stays as it was saved before", async (t) => {
-  const faults = new Set();
-  const { files, globals } = fileSystem(faults);
-  stub(t, globals);
-  const session = await ownSession((own) => {
-    const { saveState } = own;
-    own.saveState = async function (write) {
-      if (faults.has("empty")) throw { code: "request", message: "session.save: the session is empty." };
-      const bytes = await saveState.call(this, write);
-      if (faults.has("late")) throw { code: "device_lost", message: "lost" };
-      return bytes;
-    };
-  });
-  const saved = async (ids) => (await session.prefill(ids), session.save("a story"));
-  const restored = async () => (await session.restore("a story"), [...session.tokens]);
-  const steps = ["empty", "late", "write", "close", "createWritable"];
-  const full = { code: "quota", message: /^session\.save: 'a story' does not fit into this site's storage\. Delete/ };
-  const refusals = { empty: { code: "request" }, late: { code: "device_lost" } };
+for (const handles of [false, true]) {
+  test(`a session whose save fails stays as it was saved before, by ${handles ? "access handles" : "streams"}`, async (t) => {
+    const faults = new Set();
+    const { files, globals } = fileSystem({ handles, faults });
+    stub(t, globals);
+    const session = await ownSession((own) => {
+      const { saveState } = own;
+      own.saveState = async function (write) {
+        if (faults.has("empty")) throw { code: "request", message: "session.save: the session is empty." };
+        const bytes = await saveState.call(this, write);
+        if (faults.has("late")) throw { code: "device_lost", message: "lost" };
+        return bytes;
+      };
+    });
+    const saved = async (ids) => (await session.prefill(ids), session.save("a story"));
+    const restored = async () => (await session.restore("a story"), [...session.tokens]);
+    const steps = ["empty", "late", "open", "write", "close", ...(handles ? ["short"] : [])];
+    const full = { code: "quota", message: /^session\.save: 'a story' does not fit into this site's storage\. Delete/ };
+    const refusals = { empty: { code: "request" }, late: { code: "device_lost" } };
 
-  for (const step of ["create", ...steps]) {
-    faults.add(step);
-    await assert.rejects(saved([1, 2, 3]), refusals[step] ?? full);
-    faults.delete(step);
-    assert.deepEqual([...files.keys()], [], `${step}: a new file was left`);
-    assert.deepEqual(await jerboa.savedSessions(), []);
-    await assert.rejects(restored(), { code: "request" });
-  }
-  assert.deepEqual(await saved([1, 2, 3]), { name: "a story", bytes: 12 });
-  for (const step of steps) {
-    faults.add(step);
-    await assert.rejects(saved([4, 5, 6, 7]), refusals[step] ?? full);
-    faults.delete(step);
-    assert.deepEqual(await jerboa.savedSessions(), [{ name: "a story", bytes: 12 }], step);
-    assert.deepEqual(await restored(), [1, 2, 3], step);
-  }
-  assert.deepEqual(await saved([4, 5]), { name: "a story", bytes: 8 });
-  assert.deepEqual(await restored(), [4, 5]);
-  assert.deepEqual([...files.keys()], ["a%20story"]);
-  await jerboa.deleteSavedSession("a story");
-  assert.deepEqual([...files.keys()], []);
-});
+    for (const step of ["create", ...steps]) {
+      faults.add(step);
+      await assert.rejects(saved([1, 2, 3]), refusals[step] ?? full);
+      faults.delete(step);
+      assert.deepEqual([...files.keys()], [], `${step}: a new file was left`);
+      assert.deepEqual(await jerboa.savedSessions(), []);
+      await assert.rejects(restored(), { code: "request" });
+    }
+    assert.deepEqual(await saved([1, 2, 3]), { name: "a story", bytes: 12 });
+    for (const step of steps) {
+      faults.add(step);
+      await assert.rejects(saved([4, 5, 6, 7]), refusals[step] ?? full);
+      faults.delete(step);
+      assert.deepEqual(await jerboa.savedSessions(), [{ name: "a story", bytes: 12 }], step);
+      assert.deepEqual(await restored(), [1, 2, 3], step);
+    }
+    assert.deepEqual(await saved([4, 5]), { name: "a story", bytes: 8 });
+    assert.deepEqual(await restored(), [4, 5]);
+    assert.deepEqual([...files.keys()], ["a%20story"]);
+    await jerboa.deleteSavedSession("a story");
+    assert.deepEqual([...files.keys()], []);
+  });
+}
 
 test("a saved session has any name that a file can have; others are refused", async (t) => {
   const long = ["x".repeat(241), "☃".repeat(30), "x".repeat(3000)];
   const names = ["story", "a/b", "a+part", "...", "naïve ☃", "\0", " ", "😀".repeat(20), "x".repeat(240)];
   for (const maxName of [Infinity, 255]) {
-    const { files, globals } = fileSystem(new Set(), maxName);
+    const { files, globals } = fileSystem({ maxName });
     stub(t, globals);
     const session = await ownSession();
     const refused = (call) => ({ code: "request", message: new RegExp(`^${call}: this browser cannot name a file '.*'\\. Choose a name of 1 to 240 ASCII letters or digits\\.$`) });
