@@ -22,6 +22,7 @@ use crate::util::clock::now_ms;
 use crate::{Error, Result};
 use futures_util::future::{Fuse, FusedFuture, FutureExt, LocalBoxFuture};
 use futures_util::lock::Mutex;
+use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -49,23 +50,21 @@ fn layer_of(name: &str) -> Option<(&str, usize)> {
 }
 
 /// Warns of layers of the checkpoint that the configuration does not count. Layers that predict
-/// further tokens, whose number the configuration has, are known.
-fn unused_layers(files: &ModelFiles, graph: &Graph) -> Result<Option<String>> {
+/// further tokens, whose number the configuration has, are known. GGUF files count their own layers.
+fn unused_layers(files: &ModelFiles, graph: &Graph) -> Option<String> {
+    if files.gguf.is_some() {
+        return None;
+    }
     let parts = graph.weights.iter().flat_map(|weight| &weight.parts);
-    let last = parts.filter_map(|(name, _)| layer_of(name));
-    let Some((prefix, last)) = last.max_by_key(|(_, index)| *index) else {
-        return Ok(None);
-    };
-    let stored = files
-        .weights
-        .iter()
-        .filter_map(|weight| layer_of(&weight.name));
-    let stored = stored.filter(|(other, _)| *other == prefix);
-    let found = stored.map(|(_, index)| index).max().unwrap_or(last);
-    let predicting = files
-        .config
-        .fields()
-        .count_or("num_nextn_predict_layers", 0)?;
+    let used = parts.filter_map(|(name, _)| layer_of(name));
+    let (prefix, last) = used.max_by_key(|(_, index)| *index)?;
+    let names = files.weights.iter().map(|weight| &*weight.name);
+    let stored = names
+        .filter_map(layer_of)
+        .filter(|(other, _)| *other == prefix);
+    let found = stored.map(|(_, index)| index).max()?;
+    let predicting = files.config.fields().get("num_nextn_predict_layers");
+    let predicting = predicting.and_then(Value::as_u64).unwrap_or(0) as usize;
     let note = || {
         format!(
             "The checkpoint has {} layers, but its configuration names {}: the others are not used. Correct the number of \
@@ -74,7 +73,7 @@ fn unused_layers(files: &ModelFiles, graph: &Graph) -> Result<Option<String>> {
             last + 1,
         )
     };
-    Ok((found > last + predicting).then(note))
+    (found > last.saturating_add(predicting)).then(note)
 }
 
 /// A plan that did not fit.
@@ -229,7 +228,7 @@ impl DecoderLoad<'_> {
             meanwhile,
         } = self;
         options.fusions = planned.fusions;
-        notes.extend(unused_layers(files, &planned.graph)?);
+        notes.extend(unused_layers(files, &planned.graph));
         let weights = planned.weights.clone();
         let tasks = LoadTasks {
             reserve: if probes { reserve } else { 0 },
