@@ -65,6 +65,34 @@ test("ten sessions that generate at once end, with the tokens that each has alon
   }
 });
 
+test("a session is saved under a name again and again; a save that fails leaves the last one", options, async () => {
+  for (const worker of [true, false]) {
+    const found = await page.evaluate(async (ids, worker) => {
+      const model = await jerboa.loadModel(new URL("/model/", location.href), { worker });
+      const session = await model.createSession();
+      const code = (promise) => promise.then(() => "none", (error) => error.code);
+      const steps = [];
+      const note = async (call) => steps.push([await code(call), await jerboa.savedSessions().then((list) => list.map(({ name }) => name))]);
+      await note(session.save("a story"));
+      for (const length of [5, 9]) {
+        await session.prefill(ids.slice(0, length));
+        await note(session.save("a story"));
+      }
+      await model.release();
+      await note(session.save("a story"));
+      await note(session.save("another"));
+      await session.restore("a story");
+      const tokens = [...session.tokens];
+      await jerboa.deleteSavedSession("a story");
+      const left = await jerboa.savedSessions();
+      await model.unload();
+      return { steps, tokens, left };
+    }, golden.ids, worker);
+    const list = ["a story"];
+    assert.deepEqual(found, { steps: [["request", []], ["none", list], ["none", list], ["request", list], ["request", list]], tokens: golden.ids.slice(0, 9), left: [] }, `worker: ${worker}`);
+  }
+});
+
 // Firefox blocks a worker for good that starts workers of its own after others with such workers were terminated.
 test("loads aborted at any moment settle within two seconds, and later calls and loads answer", options, async () => {
   for (let round = 0; round < ROUNDS; round++) {
