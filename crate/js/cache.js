@@ -351,7 +351,7 @@ class Folder {
       this.older?.delete(key).catch(() => {});
       await this.complete(file, key);
     } catch (error) {
-      await unfinished.removeEntry(own).catch(() => {});
+      await whenUnlocked(() => unfinished.removeEntry(own)).catch(() => {});
       throw error;
     }
   }

@@ -182,7 +182,12 @@ test("a reload during an answer keeps its text, which can be continued", options
   // The page reloads itself: the answer may be complete before a reload from outside.
   await page.evaluate(() => {
     const begun = () => JSON.parse(localStorage.getItem("jerboa.unfinished"))?.text.length > 50 && document.querySelector('article[data-state="running"]');
-    setInterval(() => begun() && location.reload(), 10);
+    const timer = setInterval(() => {
+      if (!begun()) return;
+      // A second call would begin the reload anew.
+      clearInterval(timer);
+      location.reload();
+    }, 10);
   });
   const reloaded = page.waitForEvent("load");
   await field(page).press("Enter");

@@ -170,8 +170,8 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         join(join_all(reads), download).await;
     }
 
-    /// Downloads parts of a file before they are asked for. Parts after one that fails are left to
-    /// whoever asks for them.
+    /// Downloads parts of a file before they are asked for. Parts after one that fails are read when
+    /// they are asked for.
     async fn download_ahead(&self, file: &str, parts: Range<u64>) {
         let Some(entry) = self.opened_file(file) else {
             return;
