@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { buildFacade } from "./support/facade.mjs";
+import { buildFacade, onBothThreads as runOnBothThreads } from "./support/facade.mjs";
 
 let jerboa, rpc, host, images, fake, facade, cleanUp;
 
@@ -26,18 +26,7 @@ const refusal = (code, pattern) => (error) => {
   assert.match(error.message, pattern);
   return true;
 };
-/** Runs a test on a model of this thread, and on one behind a port, as in a worker. */
-async function onBothThreads(run) {
-  await run(await load());
-  const { port1, port2 } = new MessageChannel();
-  rpc.serve(port1, new host.Host(fake));
-  const backend = new rpc.RemoteBackend(port2, () => [port1, port2].forEach((port) => port.close()));
-  port1.start();
-  port2.start();
-  const { Model } = await import(`${facade}/model.js`);
-  await run(new Model(backend, await backend.call("load", [{ model: "org/name" }]), Promise.resolve()));
-  await backend.close();
-}
+const onBothThreads = (run) => runOnBothThreads(facade, run);
 
 /** An answer that runs until `end` is called. */
 async function running(target, prompt = "one two") {

@@ -5,15 +5,15 @@ import { after, before, test } from "node:test";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText } from "ai";
 import OpenAI from "openai";
-import { buildFacade } from "./support/facade.mjs";
+import { buildFacade, onBothThreads } from "./support/facade.mjs";
 
-let jerboa, rpc, host, fake, Model, cleanUp, load;
+let jerboa, fake, facade, cleanUp, load;
 
 before(async () => {
   const built = await buildFacade();
   cleanUp = built.remove;
-  [jerboa, rpc, host, fake] = await Promise.all(["index", "rpc", "host", "jerboa"].map((name) => import(`${built.url}/${name}.js`)));
-  ({ Model } = await import(`${built.url}/model.js`));
+  facade = built.url;
+  [jerboa, fake] = await Promise.all(["index", "jerboa"].map((name) => import(`${built.url}/${name}.js`)));
   load = (name = "org/name") => jerboa.loadModel(name, { worker: false });
 });
 after(() => cleanUp());
@@ -89,17 +89,7 @@ test("completions: a suffix for models with fill-in-the-middle tokens", async ()
   await assert.rejects(model.completions.create({ prompt: "a", suffix: "x", parse_special: true }), refusal("request", /'suffix' cannot be combined with parse_special/));
 });
 
-/** The same fake engine on this thread, and behind a port. */
-async function both(run) {
-  await run(await load());
-  const { port1, port2 } = new MessageChannel();
-  rpc.serve(port1, new host.Host(fake));
-  const backend = new rpc.RemoteBackend(port2, () => [port1, port2].forEach((port) => port.close()));
-  port1.start();
-  port2.start();
-  await run(new Model(backend, await backend.call("load", [{ model: "org/name" }]), Promise.resolve()));
-  await backend.close();
-}
+const both = (run) => onBothThreads(facade, run);
 
 test("own code in each step changes the logits and ends the answer", async () => {
   await both(async (model) => {

@@ -615,7 +615,7 @@ mod tests {
             ..Checkpoint::default()
         };
         let mut found = Vec::new();
-        let mut beside = Vec::new();
+        let mut ahead = Vec::new();
         let mut sink = async |_: &TensorInfo, offset: u64, chunk: Chunk| {
             let mut polls = 0;
             poll_fn(|context| {
@@ -629,14 +629,14 @@ mod tests {
             })
             .await;
             found.push((offset, chunk.to_vec()[0]));
-            beside.push(source.1.get() - found.len() as u64);
+            ahead.push(source.1.get() - found.len() as u64);
             Ok(())
         };
         block_on(stream_tensors(&source, &checkpoint, &[&tensor], &mut sink)).expect("a load");
         found.sort_unstable();
         let expected: Vec<_> = (0..PARTS).map(|part| (4 * part, part as u8)).collect();
         assert_eq!(found, expected);
-        assert!(beside[0] == PARTS - 1, "{beside:?}");
+        assert_eq!(ahead[0], PARTS - 1, "{ahead:?}");
     }
 
     /// Splits a file at every offset, in both orders, and reassembles it from whole words.

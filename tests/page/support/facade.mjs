@@ -20,3 +20,16 @@ export async function buildFacade() {
   await writeFile(join(folder, "package.json"), '{ "type": "module" }');
   return { folder, url: pathToFileURL(folder).href, remove: () => rm(folder, { recursive: true }) };
 }
+
+/** Runs a test on a model of the facade at `url` in this thread, and on one behind a port, as in a worker. */
+export async function onBothThreads(url, run) {
+  const [{ loadModel }, { RemoteBackend, serve }, { Host }, { Model }, fake] = await Promise.all(["index", "rpc", "host", "model", "jerboa"].map((name) => import(`${url}/${name}.js`)));
+  await run(await loadModel("org/name", { worker: false }));
+  const { port1, port2 } = new MessageChannel();
+  serve(port1, new Host(fake));
+  const backend = new RemoteBackend(port2, () => [port1, port2].forEach((port) => port.close()));
+  port1.start();
+  port2.start();
+  await run(new Model(backend, await backend.call("load", [{ model: "org/name" }]), Promise.resolve()));
+  await backend.close();
+}
