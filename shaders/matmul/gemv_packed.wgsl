@@ -1,19 +1,41 @@
 // GEMV y = x Wᵀ for up to COLS rows of x on packed dot products of four bytes, for batches. x is quantized to 8 bits
 // (quantize_rows.wgsl), weights have up to 8 bits. Eight threads read eight blocks of 32 of a row of W next to each other,
 // each of four rows; a thread keeps the sums of its blocks with all rows of x until the end of K, while the next blocks
-// load. PARTS such groups share K. Integers are summed over a block, then scaled and added in f32. With GATED, eight rows
-// of W are of the gate, then the matching eight of up.
+// load. PARTS such groups share K, and a workgroup has TILES of them. Integers are summed over a block, then scaled and added
+// in f32. With GATED, eight of sixteen rows of W are of the gate, then the matching eight of up.
+// QUANTIZED writes rows in 8 bits for the next matmul. With NORM these are rows times the norm's gain, not yet divided by
+// their RMS; the rows in f32 and sums of their squares are written too. DIVIDED divides the results by the RMS of the
+// matmul's input, from such sums.
 #import matmul/packed_input
 #import weights/block
 #import matmul/epilogue
+#ifdef QUANTIZED
+@group(0) @binding(9) var<storage, read_write> quantized: array<vec2<u32>>;
+#import matmul/quantize_octet
+#ifdef NORM
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;
+@group(0) @binding(11) var<storage, read> norm: array<vec4<f32>>;
+#endif
+// [row of x][output]: a group of 32 of each row.
+var<workgroup> values: array<f32, COLS * 32u>;
+#endif
 
 // Threads along K, rows of W of a thread, and of its 32 threads.
 const ALONG: u32 = 8u;
 const EACH: u32 = 4u;
 const ROWS: u32 = 16u;
-const WG: u32 = 32u * PARTS;
-// [part][row of W][row of x]
-var<workgroup> sums: array<f32, COLS * ROWS * PARTS>;
+const THREADS: u32 = 32u * PARTS * TILES;
+#ifdef GATED
+const OUTPUTS: u32 = 8u;
+#else
+const OUTPUTS: u32 = 16u;
+#endif
+// [tile][part][row of W][row of x]
+var<workgroup> sums: array<f32, COLS * ROWS * PARTS * TILES>;
+#ifdef DIVIDED
+// The inverse RMS of each row of x.
+var<workgroup> divisors: array<f32, COLS>;
+#endif
 
 fn weight_row(tile: u32, row: u32) -> u32 {
 #ifdef GATED
@@ -35,23 +57,54 @@ fn fold(a: vec4<f32>, b: vec4<f32>, place: u32, apart: u32) -> vec4<f32> {
 }
 
 // Sum of a dot product over the parts of K.
-fn whole(c: u32, row: u32) -> f32 {
+fn whole(tile: u32, c: u32, row: u32) -> f32 {
     var sum = 0.0;
 #for p in 0..PARTS
-    sum += sums[($pu * ROWS + row) * COLS + c];
+    sum += sums[((tile * PARTS + $pu) * ROWS + row) * COLS + c];
 #endfor
     return sum;
 }
 
-@compute @workgroup_size(WG)
+#ifdef QUANTIZED
+// Writes a group of 32 outputs of each row, in `values`.
+fn write_group(lid: u32, col0: u32, group: u32) {
+    let c = lid / 4u;
+    let octet = lid % 4u;
+    var a: vec4<f32>;
+    var b: vec4<f32>;
+    var units = 0u;
+    if (c < COLS && col0 + c < state.rows) {
+#for i in 0..4
+        a[$i] = values[c * 32u + octet * 8u + $iu];
+        b[$i] = values[c * 32u + octet * 8u + 4u + $iu];
+#endfor
+        units = params.out_units;
+    }
+#ifdef NORM
+    var square = dot(a, a) + dot(b, b);
+    square += subgroupShuffleXor(square, 1u);
+    square += subgroupShuffleXor(square, 2u);
+    if (octet == 0u && units > 0u) {
+        quantized[params.squares_at + (col0 + c) * params.out_units * 2u + group] = vec2<u32>(bitcast<u32>(square), 0u);
+    }
+    let gain = group * 8u + octet * 2u;
+    a *= norm[gain] + params.norm_offset;
+    b *= norm[gain + 1u] + params.norm_offset;
+#endif
+    quantize_octet(lid, col0 + c, units, group * 4u + octet, a, b, 1.0);
+}
+#endif
+
+@compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-    let part = lid / 32u;
+    let part = lid / 32u % PARTS;
+    let own = lid / 32u / PARTS;
     let row0 = lid % 32u / ALONG * EACH;
     let place = lid % ALONG;
     let col0 = wid.z * COLS;
     let last = params.k_blocks - 1u;
 #for j in 0..4
-    let w_row$j = weight_row(wid.x, row0 + $ju);
+    let w_row$j = weight_row(wid.x * TILES + own, row0 + $ju);
     var codes$j = w_codes(w_row$j, min(part * ALONG + place, last));
     var bits$j = w_bits(w_row$j, min(part * ALONG + place, last) * 32u);
 #endfor
@@ -60,6 +113,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var acc$c: vec4<f32>;
     let x$c = min(col0 + $cu, state.rows - 1u) * params.units * 5u;
 #endfor
+#ifdef DIVIDED
+    let divided = lid / ALONG;
+    var square = 0.0;
+    if (divided < COLS) {
+        let first = params.divided_at + min(col0 + divided, state.rows - 1u) * params.units;
+        for (var i = place; i < params.units; i += ALONG) {
+            let pair = bitcast<vec4<f32>>(x[first + i]);
+            square += pair.x + pair.z;
+        }
+    }
+#endif
     for (var base = part * ALONG; base < params.k_blocks; base += PARTS * ALONG) {
         let block = min(base + place, last);
         let unit = block / 2u * 5u;
@@ -112,24 +176,47 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
     if (place < COLS) {
 #for j in 0..4
-        sums[(part * ROWS + row0 + $ju) * COLS + place] = all[$j];
+        sums[((own * PARTS + part) * ROWS + row0 + $ju) * COLS + place] = all[$j];
 #endfor
     }
+#ifdef DIVIDED
+    square += subgroupShuffleXor(square, 1u);
+    square += subgroupShuffleXor(square, 2u);
+    square += subgroupShuffleXor(square, 4u);
+    if (divided < COLS && place == 0u) {
+        divisors[divided] = inverseSqrt(square / f32(params.normed) + params.eps);
+    }
+#endif
     workgroupBarrier();
-    for (var i = lid; i < COLS * ROWS; i += WG) {
-        let c = i / ROWS;
-        let row = i % ROWS;
+    for (var i = lid; i < COLS * OUTPUTS * TILES; i += THREADS) {
+        let c = i / (OUTPUTS * TILES);
+        let tile = i / OUTPUTS % TILES;
+        let row = i % OUTPUTS;
         let col = col0 + c;
+        let n = (wid.x * TILES + tile) * OUTPUTS + row;
+        var factor = params.scale;
+#ifdef DIVIDED
+        factor *= divisors[c];
+#endif
+        var up = 0.0;
 #ifdef GATED
-        let n = wid.x * 8u + row;
-        if (row < 8u && n < params.n && col < state.rows) {
-            finish(col, n, whole(c, row), whole(c, row + 8u), params.scale);
-        }
+        up = whole(tile, c, row + OUTPUTS);
+#endif
+#ifdef QUANTIZED
+        // Outputs are a multiple of 64.
+        let value = finished(whole(tile, c, row), up, factor, ending_of(min(col, state.rows - 1u), n));
+        values[i] = value;
+#ifdef NORM
+        if (col < state.rows) { out[params.out_offset + col * params.out_stride + n] = value; }
+#endif
 #else
-        let n = wid.x * ROWS + row;
         if (n < params.n && col < state.rows) {
-            finish(col, n, whole(c, row), 0.0, params.scale);
+            finish(col, n, whole(tile, c, row), up, factor);
         }
 #endif
     }
+#ifdef QUANTIZED
+    workgroupBarrier();
+    write_group(lid, col0, wid.x);
+#endif
 }

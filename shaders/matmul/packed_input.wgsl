@@ -16,6 +16,22 @@ struct Params {
     up_row: u32,
     scale: f32,
     softcap: f32,
+#ifdef QUANTIZED
+    // Units of 64 per row of the output.
+    out_units: u32,
+#ifdef NORM
+    norm_offset: f32,
+    // Sums of squares behind the rows: one for 32 columns, each in a pair of words.
+    squares_at: u32,
+#endif
+#endif
+#ifdef DIVIDED
+    eps: f32,
+    // Columns that were normed.
+    normed: u32,
+    // Such sums behind the rows of x: two for 64 columns, in four words.
+    divided_at: u32,
+#endif
 }
 #import common/state
 @group(0) @binding(0) var<uniform> params: Params;

@@ -3,20 +3,13 @@
 // of words: sixteen words of bytes, then (scale, sum) of each group. NIBBLES: the bytes of an octet are ordered as its
 // nibbles are unpacked, the even ones first.
 
+#import common/packed_bytes
+
 // Threads of a group.
 const SHARE: u32 = X_GROUP / 8u;
 // Of each thread: its largest element, and the sum of its bytes.
 var<workgroup> octet_tops: array<f32, THREADS>;
 var<workgroup> octet_sums: array<i32, THREADS>;
-
-// Added to a float below 2^22, it leaves the nearest integer in the lowest bits: conversions are slow.
-const WHOLE: f32 = 12582912.0;
-
-// The lowest bytes of four words.
-fn bytes_of(v: vec4<u32>) -> u32 {
-    let b = v & vec4<u32>(255u);
-    return (b.x | (b.y << 8u)) | ((b.z << 16u) | (b.w << 24u));
-}
 
 // Writes eight elements, a then b, times `factor`, as octet `octet` of a row; nothing from octet 8 * units on. All threads
 // of the workgroup call it; the SHARE threads of a group pass consecutive octets, the first a multiple of SHARE.

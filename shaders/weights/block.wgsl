@@ -106,6 +106,8 @@ fn w_bytes(octet: Octet) -> vec2<u32> {
 }
 
 #if DOT == 1
+#import common/packed_bytes
+
 // x as 16-bit integers times `unit`, with low and high bytes packed to match four codes. A dot product of four bytes is
 // one operation; the error is 2^-16 of the block's largest element. With X_BITS 8, x is 8-bit integers times `unit`, in the
 // low bytes; with ROUND, it is integers.
@@ -132,20 +134,12 @@ const TOP: f32 = 32512.0;
 #else
 const TOP: f32 = 127.0;
 #endif
-// Added to a float below 2^22, it leaves the nearest integer in the lowest bits: conversions are slow.
-const WHOLE: f32 = 12582912.0;
 // Dot products take signed bytes: 8-bit codes are stored minus 128.
 #if BITS == 8
 const OFFSET: f32 = 128.0;
 #else
 const OFFSET: f32 = 0.0;
 #endif
-
-// The lowest bytes of four words.
-fn x_bytes(v: vec4<u32>) -> u32 {
-    let b = v & vec4<u32>(255u);
-    return (b.x | (b.y << 8u)) | ((b.z << 16u) | (b.w << 24u));
-}
 
 // Elements 8i to 8i + 3 and the next four, times `inverse`, matching each half of an octet's codes; of nibbles, the
 // first half are the even ones.
@@ -160,12 +154,12 @@ fn x_octet(a: vec4<f32>, b: vec4<f32>, inverse: f32) -> XOctet {
     let second = q;
 #endif
 #if X_BITS == 8
-    return vec2<u32>(x_bytes(first), x_bytes(second));
+    return vec2<u32>(bytes_of(first), bytes_of(second));
 #else
     // The low bytes are signed: half of one rounds up.
     let up = vec4<u32>(128u);
-    let high = vec2<u32>(x_bytes((first + up) >> vec4<u32>(8u)), x_bytes((second + up) >> vec4<u32>(8u)));
-    return vec4<u32>(x_bytes(first), x_bytes(second), high);
+    let high = vec2<u32>(bytes_of((first + up) >> vec4<u32>(8u)), bytes_of((second + up) >> vec4<u32>(8u)));
+    return vec4<u32>(bytes_of(first), bytes_of(second), high);
 #endif
 }
 

@@ -100,7 +100,7 @@ fn quantizes_alike(
         quantized: 7,
         squares: 8,
     };
-    form.quantize_output(&mut fused, &next, rows, buffers)?;
+    form.quantize_output(caps, &mut fused, &next, rows, buffers)?;
 
     let mut state = vec![0, rows as u32, 0, 0, 0, 0, 0, 0];
     for (slot, position) in positions.into_iter().enumerate() {

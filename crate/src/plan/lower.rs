@@ -185,7 +185,8 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         roped_queries: 0,
         attention_partials: 0,
         quantized: None,
-        quantized_rows: 0,
+        quantized_at: 0,
+        quantized_rows: [0; 2],
         square_sums: 0,
         sorted: 0,
     };
@@ -285,7 +286,9 @@ struct Lowering<'a> {
     attention_partials: u64,
     /// The value that the buffer of quantized rows holds, and its form.
     quantized: Option<(ValueId, QuantizedRows)>,
-    quantized_rows: u64,
+    /// The buffer that holds it.
+    quantized_at: usize,
+    quantized_rows: [u64; 2],
     square_sums: u64,
     sorted: u64,
 }

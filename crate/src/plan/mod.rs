@@ -104,8 +104,9 @@ pub enum Slot {
     RopedQueries,
     /// Partial results of split attention.
     AttentionPartials,
-    /// Input of a matmul in 8 bits.
-    QuantizedRows,
+    /// Input of a matmul in 8 bits, in the first or second buffer: a matmul reads one while it writes
+    /// the input of the next to the other.
+    QuantizedRows(usize),
     /// Sums of squares of rows that are quantized before their RMS is known.
     SquareSums,
     /// Row-expert pairs sorted by expert.
@@ -136,8 +137,8 @@ pub struct Plan {
     pub roped_queries: u64,
     /// Bytes of the scratch buffer.
     pub attention_partials: u64,
-    /// Bytes of the largest matmul input in 8 bits.
-    pub quantized_rows: u64,
+    /// Bytes of the largest matmul input in 8 bits, in each buffer.
+    pub quantized_rows: [u64; 2],
     /// Bytes of the sums of squares.
     pub square_sums: u64,
     /// Bytes of the sorted row-expert pairs.
@@ -156,7 +157,7 @@ impl Plan {
             output_cols: 0,
             roped_queries: 0,
             attention_partials: 0,
-            quantized_rows: 0,
+            quantized_rows: [0; 2],
             square_sums: 0,
             expert_tiles: 0,
         }
@@ -170,11 +171,12 @@ impl Plan {
     }
 
     /// Returns the scratch buffers with their bytes, which may be 0.
-    pub fn scratch(&self) -> [(Slot, u64); 5] {
+    pub fn scratch(&self) -> [(Slot, u64); 6] {
         [
             (Slot::RopedQueries, self.roped_queries),
             (Slot::AttentionPartials, self.attention_partials),
-            (Slot::QuantizedRows, self.quantized_rows),
+            (Slot::QuantizedRows(0), self.quantized_rows[0]),
+            (Slot::QuantizedRows(1), self.quantized_rows[1]),
             (Slot::SquareSums, self.square_sums),
             (Slot::ExpertTiles, self.expert_tiles),
         ]

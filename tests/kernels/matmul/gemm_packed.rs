@@ -57,21 +57,21 @@ fn packed_gemm_matches_reference() {
 }
 
 /// Buffers of two matmuls, the second of the first one's output.
-const X: usize = 0;
-const W: [usize; 2] = [1, 2];
-const HIDDEN: usize = 3;
-const BIAS: usize = 4;
-const RESIDUAL: usize = 5;
-const STATE: usize = 6;
+pub(super) const X: usize = 0;
+pub(super) const W: [usize; 2] = [1, 2];
+pub(super) const HIDDEN: usize = 3;
+pub(super) const BIAS: usize = 4;
+pub(super) const RESIDUAL: usize = 5;
+pub(super) const STATE: usize = 6;
 const PARTS: usize = 7;
-const X_BYTES: usize = 8;
-const HIDDEN_BYTES: usize = 9;
+pub(super) const X_BYTES: usize = 8;
+pub(super) const HIDDEN_BYTES: usize = 9;
 const SQUARES: usize = 10;
-const GAIN: usize = 11;
-const NEXT_W: [usize; 2] = [12, 13];
-const OUT: usize = 14;
+pub(super) const GAIN: usize = 11;
+pub(super) const NEXT_W: [usize; 2] = [12, 13];
+pub(super) const OUT: usize = 14;
 
-fn view(buffer: usize, stride: usize) -> View<usize> {
+pub(super) fn view(buffer: usize, stride: usize) -> View<usize> {
     View {
         buffer,
         offset: 0,
@@ -80,7 +80,7 @@ fn view(buffer: usize, stride: usize) -> View<usize> {
 }
 
 /// A matmul with weights of this layout.
-fn matmul_of(
+pub(super) fn matmul_of(
     layout: WeightLayout,
     [rows, cols]: [usize; 2],
     [q, s]: [usize; 2],
@@ -104,7 +104,7 @@ fn without_matrices() -> Caps {
     }
 }
 
-fn form_of(matmul: &Matmul<usize>, rows: usize) -> QuantizedRows {
+pub(super) fn form_of(matmul: &Matmul<usize>, rows: usize) -> QuantizedRows {
     matmul
         .quantized_rows(&without_matrices(), rows, QuantizeInputs::Always)
         .expect("weights of 4 or 8 bits")
@@ -130,7 +130,7 @@ fn first(matmul: &Matmul<usize>, rows: usize, target: u32) -> Vec<Launch<usize>>
 }
 
 /// The buffers of the first matmul and of its output in 8 bits.
-fn buffers_of(
+pub(super) fn buffers_of(
     matmul: &Matmul<usize>,
     rows: usize,
     parts: u64,
@@ -153,7 +153,7 @@ fn buffers_of(
     ]
 }
 
-const BUFFERS: OutputBuffers<usize> = OutputBuffers {
+pub(super) const BUFFERS: OutputBuffers<usize> = OutputBuffers {
     quantized: HIDDEN_BYTES,
     squares: SQUARES,
 };
@@ -179,7 +179,7 @@ fn outputs_in_8_bits_equal_quantized_outputs() {
             let mut fused = launches.clone();
             launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
             let needed = form
-                .quantize_output(&mut fused, &next, rows, BUFFERS)
+                .quantize_output(gpu().caps(), &mut fused, &next, rows, BUFFERS)
                 .expect("a reduction that quantizes");
             let own = matmul.parts_bytes(rows as u32, tiling(&matmul, rows, target));
             let buffers = buffers_of(&matmul, rows, own.max(needed.partials), form);
@@ -217,7 +217,7 @@ fn norms_between_matmuls_need_no_launch() {
             let mut fused = launches.clone();
             launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
             let needed = form
-                .quantize_output(&mut fused, &next, rows, BUFFERS)
+                .quantize_output(gpu().caps(), &mut fused, &next, rows, BUFFERS)
                 .expect("a reduction that quantizes");
             let choice = tiling(&next, rows, target);
             let second = next.gemm_packed(STATE, (HIDDEN_BYTES, form), PARTS, choice);

@@ -1,10 +1,16 @@
 //! GEMV of batches on packed 8-bit dot products.
 
-use super::{Case, PLAIN, affine, check_as, packed_layouts};
+use super::gemm_packed::{
+    BIAS, BUFFERS, GAIN, HIDDEN, HIDDEN_BYTES, NEXT_W, OUT, RESIDUAL, STATE, W, X, X_BYTES,
+    buffers_of, form_of, matmul_of, view,
+};
+use super::{Case, PLAIN, affine, affine_of, check_as, packed_layouts, weights};
+use jerboa::format::layout::{AffineForm, Float};
 use jerboa::gpu::{Backend, Caps, VariantOverride};
-use jerboa::kernels::matmul::{Matmul, View, WeightPlanes};
+use jerboa::kernels::Launch;
+use jerboa::kernels::matmul::{Matmul, NormPrologue, View, WeightPlanes};
 use jerboa::kernels::registry::Kernel;
-use jerboa_tests::gpu;
+use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 
 fn forced(parts: u32) -> Caps {
     Caps {
@@ -60,7 +66,117 @@ fn packed_gemv_finishes_as_the_others() {
     }
 }
 
-/// It quantizes its input in a launch of its own, which small matrices and few rows do not repay.
+/// A device that allows workgroups of so many threads.
+fn with_threads(threads: u32) -> Caps {
+    Caps {
+        max_invocations: threads,
+        ..gpu().caps().clone()
+    }
+}
+
+/// The launches of a matmul whose input `form` quantizes, with as many parts of K as a workgroup
+/// that quantizes its output.
+fn first(matmul: &Matmul<usize>, rows: usize, threads: u32) -> Vec<Launch<usize>> {
+    let parts = if matmul.gated.is_some() {
+        2
+    } else {
+        threads / 64
+    };
+    let input = form_of(matmul, rows).with_group(32);
+    vec![
+        input.launch(matmul, STATE, X_BYTES),
+        matmul.gemv_packed(&forced(parts), rows, STATE, X_BYTES),
+    ]
+}
+
+/// Matmuls that write 8 bits for the next one leave the bytes that a launch of its own would, with
+/// every epilogue, for next weights of 4 and 8 bits.
+#[test]
+fn products_in_8_bits_equal_quantized_products() {
+    let shapes = [[3, 64, 256], [5, 192, 320], [8, 320, 672], [7, 128, 2080]];
+    for (options, [rows, n, k]) in (0..8).zip(shapes.into_iter().cycle()) {
+        for (threads, next_bits) in [(256, 4), (512, 8)] {
+            let gated = options & 1 > 0;
+            let total = if gated { 2 * n } else { n };
+            let mut matmul = matmul_of(affine(), [total, k], W, [X, HIDDEN]);
+            (matmul.n, matmul.out.stride) = (n as u32, n as u32);
+            matmul.gated = gated.then_some(n as u32);
+            matmul.bias = (options & 2 > 0).then_some(BIAS);
+            matmul.residual = (options & 4 > 0).then(|| view(RESIDUAL, n));
+            let mut launches = first(&matmul, rows, threads);
+            let layout = affine_of(next_bits, 64, AffineForm::Bias, Float::F16);
+            let next = matmul_of(layout, [64, n], NEXT_W, [HIDDEN, OUT]);
+            let form = form_of(&next, rows).with_group(32);
+            let mut fused = launches.clone();
+            launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
+            form.quantize_output(&with_threads(threads), &mut fused, &next, rows, BUFFERS)
+                .expect("a product that quantizes");
+            let buffers = buffers_of(&matmul, rows, 16, form);
+            let run =
+                |launches| run_all(gpu(), launches, rows as u32, &buffers)[HIDDEN_BYTES].clone();
+            let case = format!("{options:#b} {rows}x{n}x{k}, {next_bits} bits");
+            assert!(run(&launches) == run(&fused), "{case}");
+        }
+    }
+}
+
+/// A norm between two matmuls: the first writes 8-bit rows and sums of squares, the second divides by
+/// the RMS. Rows and result are those of a norm in a launch of its own.
+#[test]
+fn norms_between_products_need_no_launch() {
+    let shapes = [[3, 64, 256], [5, 320, 320], [8, 1088, 288], [4, 2048, 256]];
+    for (gated, [rows, n, k]) in [false, true].into_iter().cycle().zip(shapes) {
+        for threads in [256, 512] {
+            let mut matmul = matmul_of(affine(), [n, k], W, [X, HIDDEN]);
+            matmul.residual = Some(view(RESIDUAL, n));
+            let mut launches = first(&matmul, rows, threads);
+            let outputs = 96;
+            let total = if gated { 2 * outputs } else { outputs };
+            let mut next = matmul_of(affine(), [total, n], NEXT_W, [HIDDEN, OUT]);
+            (next.n, next.out.stride) = (outputs as u32, outputs as u32);
+            next.gated = gated.then_some(outputs as u32);
+            next.bias = Some(BIAS);
+            let norm = NormPrologue {
+                gain: GAIN,
+                offset: 1.0,
+                eps: 1e-5,
+            };
+            next.norm = Some(norm.clone());
+            let form = form_of(&next, rows).with_group(32);
+            let mut fused = launches.clone();
+            launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
+            let needed = form
+                .quantize_output(&with_threads(threads), &mut fused, &next, rows, BUFFERS)
+                .expect("a product that quantizes");
+            next.norm = None;
+            let second = next.gemv_packed(&forced(4), rows, STATE, HIDDEN_BYTES);
+            let mut divided = second.clone();
+            form.divide_product(&mut divided, &norm, n as u32, rows);
+            launches.push(second);
+            fused.push(divided);
+            let (next_packed, _) = weights(affine(), total, n, 11);
+            let mut buffers = buffers_of(&matmul, rows, 16, form);
+            buffers[HIDDEN_BYTES].extend(vec![0xff; needed.quantized as usize]);
+            buffers.extend([
+                vec![0; 16],
+                bytes(&random(9, n)),
+                bytes(&next_packed.planes[0]),
+                bytes(&next_packed.planes[1]),
+                bytes(&vec![f32::NAN; rows * outputs]),
+            ]);
+            // The bias of the second matmul.
+            buffers[BIAS] = bytes(&random(6, total));
+            let [expected, found] =
+                [launches, fused].map(|launches| run_all(gpu(), &launches, rows as u32, &buffers));
+            let case = format!("{rows}x{n}x{k}, {threads} threads");
+            assert!(expected[HIDDEN] == found[HIDDEN], "{case}: rows");
+            let error = nmse(&floats(&found[OUT]), &floats(&expected[OUT]));
+            assert!(error < 1e-12, "{case}: {error:e}");
+        }
+    }
+}
+
+/// Small matrices and few rows do not repay quantization.
 #[test]
 fn packed_gemv_is_chosen_where_it_pays() {
     let caps = Caps {
@@ -93,11 +209,14 @@ fn packed_gemv_is_chosen_where_it_pays() {
     for (side, rows, expected) in [
         ([28672, 4096], 3, true),
         ([28672, 4096], 4, true),
-        ([6144, 4096], 4, false),
+        ([1536, 1536], 4, true),
+        ([9728, 896], 4, false),
+        ([151_936, 896], 4, true),
         ([6144, 4096], 5, true),
         ([1536, 1536], 8, true),
-        ([9728, 896], 8, false),
-        ([896, 4864], 8, false),
+        ([9728, 896], 8, true),
+        ([896, 4864], 8, true),
+        ([1536, 384], 8, false),
     ] {
         assert_eq!(chosen(side, rows), expected, "{side:?} {rows}");
     }

@@ -16,10 +16,12 @@ const WIDE_MIN_WEIGHTS: u64 = 2_000_000;
 
 /// Maximum rows of a batch for [`Matmul::gemv_packed`].
 const MAX_BATCH_ROWS: usize = 8;
-/// Minimum weights of a matrix for three or four rows: quantizing them takes a launch.
-const FEW_ROWS_MIN_WEIGHTS: u64 = 50_000_000;
-/// Minimum outputs and columns for five to eight rows: fewer leave the device idle.
-const MANY_ROWS_MIN_SIDE: u32 = 1536;
+/// Minimum outputs and columns for three or four rows: fewer leave the device idle.
+const FEW_ROWS_MIN_SIDE: u32 = 1536;
+/// The same for five to eight rows.
+const MANY_ROWS_MIN_SIDE: u32 = 512;
+/// Weights of a matrix that pay for three or four rows of any width.
+const FEW_ROWS_WEIGHTS: u64 = 50_000_000;
 
 /// Bytes of 64 quantized elements: 64 bytes, then scale and sum of up to two groups.
 const UNIT_BYTES: u64 = 80;
@@ -94,6 +96,7 @@ impl QuantizedRows {
     /// are not yet divided by their RMS; [`divide_by_rms`] divides the result of the matmul.
     pub fn quantize_output<B: Clone + PartialEq>(
         &self,
+        caps: &Caps,
         launches: &mut [Launch<B>],
         matmul: &Matmul<B>,
         rows: usize,
@@ -128,6 +131,9 @@ impl QuantizedRows {
                     && constant("HEADS") <= 4
                     && constant("HEADS") * head_dim <= 8 * constant("THREADS") => {}
             Kernel::AttentionReduce if is_of_heads => {}
+            // With a norm and a bias it would have nine storage buffers.
+            Kernel::GemvPacked
+                if is_of_sums && self.group == 32 && !(matmul.norm.is_some() && has("BIAS")) => {}
             Kernel::SplitkReduce if is_of_sums => {
                 bytes.partials = reduce_always(earlier.last_mut()?, last, rows)?;
             }
@@ -141,19 +147,73 @@ impl QuantizedRows {
             .flag_if("NORM", matmul.norm.is_some())
             .set("X_GROUP", self.group);
         last.binds.push(("quantized", buffers.quantized));
+        match &matmul.norm {
+            Some(norm) => {
+                last.binds.push(("norm", norm.gain.clone()));
+                last.params.push(("norm_offset", norm.offset.to_bits()));
+            }
+            None => last.binds.retain(|(name, _)| *name != "out"),
+        }
+        if last.variant.kernel == Kernel::GemvPacked {
+            bytes.quantized = self.group_outputs(caps, last, rows);
+            return Some(bytes);
+        }
         last.params.push(("units", self.units));
-        if let Some(norm) = &matmul.norm {
-            last.binds.push(("norm", norm.gain.clone()));
+        if matmul.norm.is_some() {
             last.binds.push(("squares", buffers.squares));
-            last.params.push(("norm_offset", norm.offset.to_bits()));
             let sums = cols.div_ceil(REDUCED_COLUMNS).next_multiple_of(4);
             bytes.squares = rows as u64 * u64::from(sums) * 4;
         } else {
-            last.binds.retain(|(name, _)| *name != "out");
             last.params
                 .retain(|(name, _)| !matches!(*name, "out_offset" | "out_stride"));
         }
         Some(bytes)
+    }
+
+    /// Gives each workgroup of [`Matmul::gemv_packed`] a group of 32 outputs, which it quantizes.
+    /// Returns the bytes of the sums of squares behind the rows.
+    fn group_outputs<B>(&self, caps: &Caps, product: &mut Launch<B>, rows: usize) -> u64 {
+        let variant = product.variant.clone();
+        let has_norm = variant.flags.contains(&"NORM");
+        let (tiles, parts) = match variant.flags.contains(&"GATED") {
+            true => (4, 2),
+            false if caps.max_invocations >= 512 => (2, 8),
+            false => (2, 4),
+        };
+        product.variant = variant.set("TILES", tiles).set("PARTS", parts);
+        if let GridSpec::PerRow { x, .. } = &mut product.grid {
+            *x = self.units * 2;
+        }
+        product.params.push(("out_units", self.units));
+        if !has_norm {
+            return 0;
+        }
+        product
+            .params
+            .push(("squares_at", 2 * self.squares_at(rows)));
+        rows as u64 * u64::from(self.units) * 16
+    }
+
+    /// Where sums of squares begin behind `rows` rows, in words of 16 bytes.
+    fn squares_at(&self, rows: usize) -> u32 {
+        rows as u32 * self.units * 5
+    }
+
+    /// Makes [`Matmul::gemv_packed`] divide by the RMS of its input, from the sums of squares that
+    /// another one left behind the rows ([`Self::quantize_output`]).
+    pub fn divide_product<B>(
+        &self,
+        product: &mut Launch<B>,
+        norm: &NormPrologue<B>,
+        cols: u32,
+        rows: usize,
+    ) {
+        product.variant = product.variant.clone().flag("DIVIDED");
+        product.params.extend([
+            ("eps", norm.eps.to_bits()),
+            ("normed", cols),
+            ("divided_at", self.squares_at(rows)),
+        ]);
     }
 }
 
@@ -173,6 +233,8 @@ pub struct OutputBytes {
     pub partials: u64,
     /// Sums of squares.
     pub squares: u64,
+    /// Sums of squares behind the rows in 8 bits.
+    pub quantized: u64,
 }
 
 /// Makes the reduction of a matmul finish tiles of one workgroup too. Returns the bytes of partial
@@ -246,9 +308,10 @@ impl<B: Clone> Matmul<B> {
     pub fn quantized_batch(&self, caps: &Caps, rows: usize) -> Option<QuantizedRows> {
         let outputs = self.n * self.rows_per_output();
         let weights = u64::from(outputs) * u64::from(self.weight.cols);
+        let side = outputs.min(self.weight.cols);
         let pays = match rows {
-            3..=4 => weights >= FEW_ROWS_MIN_WEIGHTS,
-            5..=MAX_BATCH_ROWS => outputs.min(self.weight.cols) >= MANY_ROWS_MIN_SIDE,
+            3..=4 => side >= FEW_ROWS_MIN_SIDE || weights >= FEW_ROWS_WEIGHTS,
+            5..=MAX_BATCH_ROWS => side >= MANY_ROWS_MIN_SIDE,
             _ => return None,
         };
         let forces = |kernel| caps.force.is_some_and(|force| force.kernel == kernel);
@@ -277,9 +340,10 @@ impl<B: Clone> Matmul<B> {
             .flag("SUBGROUPS")
             .set("DOT", 1)
             .set("COLS", cols)
+            .set("X_GROUP", 32)
             .set(
                 "PARTS",
-                caps.constant_or_forced(Kernel::GemvPacked, "PARTS", 8),
+                caps.constant_or_forced(Kernel::GemvPacked, "PARTS", 4),
             );
         let grid = GridSpec::PerRow {
             x: self.tiles(Self::PACKED_ROWS),

@@ -93,7 +93,7 @@ impl Lower for Linear {
                     rows,
                     state,
                     Slot::AttentionPartials,
-                    form.map(|form| (Slot::QuantizedRows, form)),
+                    form.map(|form| (Slot::QuantizedRows(lowering.quantized_at), form)),
                 );
                 lowering.reserve_partials(bytes.max(16));
                 if let (Some(false), Some(norm)) = (is_divided, &norm) {
@@ -104,10 +104,14 @@ impl Lower for Linear {
                 }
                 lowering.launches.extend(launches);
             } else if let Some(form) = matmul.quantized_batch(options.caps, rows) {
-                let can_fuse = norm.is_none() && is_only_reader;
-                lowering.quantize(&matmul, node, form, can_fuse, rows, state);
+                let can_fuse = norm.is_some() || is_only_reader;
+                let is_divided = lowering.quantize(&matmul, node, form, can_fuse, rows, state);
                 matmul.norm = None;
-                let launch = matmul.gemv_packed(options.caps, rows, state, Slot::QuantizedRows);
+                let x = Slot::QuantizedRows(lowering.quantized_at);
+                let mut launch = matmul.gemv_packed(options.caps, rows, state, x);
+                if let (false, Some(norm)) = (is_divided, &norm) {
+                    form.divide_product(&mut launch, norm, matmul.weight.cols, rows);
+                }
                 lowering.launches.push(launch);
             } else {
                 lowering
@@ -120,9 +124,10 @@ impl Lower for Linear {
 }
 
 impl Lowering<'_> {
-    /// Quantizes the input of a matmul to [`Slot::QuantizedRows`], unless it is there already: in
-    /// the previous launch if that `can_fuse` and is possible, else in a launch of its own. Returns
-    /// whether the rows of a norm are divided by their RMS; those of a fused one are not.
+    /// Quantizes the input of a matmul to the buffer `quantized_at` of [`Slot::QuantizedRows`], unless
+    /// it is there already: in the previous launch if that `can_fuse` and is possible, else in a
+    /// launch of its own. Returns whether the rows of a norm are divided by their RMS; those of a
+    /// fused one are not.
     fn quantize(
         &mut self,
         matmul: &Matmul<Slot>,
@@ -139,11 +144,11 @@ impl Lowering<'_> {
             return true;
         }
         self.quantized = cached;
-        self.quantized_rows = self.quantized_rows.max(form.bytes(rows));
         if can_fuse && self.fuse_quantization(matmul, form, rows) {
             return !is_normed;
         }
-        let launch = form.launch(matmul, state, Slot::QuantizedRows);
+        self.reserve_quantized(form.bytes(rows));
+        let launch = form.launch(matmul, state, Slot::QuantizedRows(self.quantized_at));
         self.launches.push(launch);
         true
     }
@@ -159,16 +164,30 @@ impl Lowering<'_> {
         if !self.options.rows.is_batch() {
             return false;
         }
+        // A product reads its own input in 8 bits.
+        let input = Slot::QuantizedRows(self.quantized_at);
+        let last = self.launches.last();
+        let reads = last.is_some_and(|last| last.binds.iter().any(|(_, slot)| *slot == input));
+        let at = self.quantized_at ^ usize::from(reads);
         let buffers = OutputBuffers {
-            quantized: Slot::QuantizedRows,
+            quantized: Slot::QuantizedRows(at),
             squares: Slot::SquareSums,
         };
-        let Some(bytes) = form.quantize_output(&mut self.launches, matmul, rows, buffers) else {
+        let caps = self.options.caps;
+        let Some(bytes) = form.quantize_output(caps, &mut self.launches, matmul, rows, buffers)
+        else {
             return false;
         };
+        self.quantized_at = at;
+        self.reserve_quantized(form.bytes(rows) + bytes.quantized);
         self.reserve_partials(bytes.partials);
         self.square_sums = self.square_sums.max(bytes.squares);
         true
+    }
+
+    fn reserve_quantized(&mut self, bytes: u64) {
+        let reserved = &mut self.quantized_rows[self.quantized_at];
+        *reserved = (*reserved).max(bytes);
     }
 }
 
