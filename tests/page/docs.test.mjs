@@ -3,9 +3,11 @@
 import assert from "node:assert/strict";
 import { existsSync, statSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
 import { dirname, join, relative, resolve } from "node:path";
 import { test } from "node:test";
-import { ROOT } from "./support/paths.mjs";
+import { pathToFileURL } from "node:url";
+import { PAGE, ROOT } from "./support/paths.mjs";
 
 const REPOSITORY = "https://github.com/jerboa-ai/jerboa/blob/main/";
 
@@ -81,6 +83,21 @@ test("the site's menu lists every page, and each has a description for search en
   const [, descriptions] = /DESCRIPTIONS.*?\{([\s\S]*?)^\};/m.exec(config);
   const described = [...descriptions.matchAll(/^  "?([\w-]+)"?: ".{50,160}",$/gm)].map(([, page]) => page);
   assert.deepEqual(described, pages.toSorted());
+});
+
+test("a search of the site finds the guides before the API's members, and types by their names", async () => {
+  const html = await readFile(join(PAGE, "docs/index.html"), "utf8");
+  const [, source] = /\\"boostDocument\\":\\"_vp-fn_(.*?)\\"[,}]/.exec(html) ?? assert.fail("the site has no boostDocument");
+  const boostDocument = new Function(`return ${JSON.parse(`"${JSON.parse(`"${source}"`)}"`)}`)();
+  const chunks = join(PAGE, "docs/assets/chunks");
+  const index = (await readdir(chunks)).find((name) => name.startsWith("@localSearchIndexroot"));
+  const { default: json } = await import(pathToFileURL(join(chunks, index)));
+  const { default: MiniSearch } = await import(pathToFileURL(createRequire(join(ROOT, "www/docs/package.json")).resolve("minisearch")));
+  // VitePress's own options.
+  const search = MiniSearch.loadJSON(json, { fields: ["title", "titles", "text"], storeFields: ["title", "titles"], searchOptions: { fuzzy: 0.2, prefix: true, boost: { title: 4, text: 2, titles: 1 }, boostDocument } });
+  const found = (query) => search.search(query).slice(0, 5).map(({ id }) => id);
+  for (const query of ["streaming", "cache", "error", "token", "abort"]) assert.ok(!found(query)[0].includes("/api/"), `${query}: ${found(query)}`);
+  for (const name of ["ChatCompletionChunk", "loadModel", "JerboaError"]) assert.ok(found(name).some((id) => new RegExp(`/api/.*/${name}\\.html`).test(id)), `${name}: ${found(name)}`);
 });
 
 /** The fields of an interface or type in docs/api.txt, with those that it inherits. */

@@ -3,8 +3,8 @@
  * that it is served at. `<!--file: PATH-->` includes a document of the repository without its title.
  */
 
-import { readFileSync } from "node:fs";
-import { dirname, relative, resolve } from "node:path";
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitepress";
 
@@ -26,6 +26,29 @@ function withIncludes(text: string, folder: string): string {
     const file = resolve(folder, path);
     return withRepositoryLinks(readFileSync(file, "utf8").replace(/^# .*\n/, ""), dirname(file));
   });
+}
+
+/** The anchor of a heading as GitHub makes it, which typedoc and the guides link to. */
+const githubSlug = (title: string): string => title.trim().toLowerCase().replaceAll(/[^\p{L}\p{N}\s_-]/gu, "").replaceAll(" ", "-");
+
+/** Fails if a link of the built site leads to a page or an anchor that does not exist. Links out of the site are not checked. */
+function checkLinks(outDir: string, base: string): void {
+  const files = readdirSync(outDir, { recursive: true }).map(String).filter((name) => name.endsWith(".html"));
+  const built = new Map(files.map((file) => {
+    const html = readFileSync(join(outDir, file), "utf8");
+    const values = (attribute: string): string[] => [...html.matchAll(new RegExp(` ${attribute}="([^"]*)"`, "g"))].map(([, value]) => value!.replaceAll("&amp;", "&"));
+    return [`${base}${file.replaceAll("\\", "/")}`, { ids: new Set(values("id")), links: values("href") }];
+  }));
+  const dead: string[] = [];
+  for (const [page, { links }] of built) {
+    for (const link of new Set(links)) {
+      const { origin, pathname, hash } = new URL(link, `https://site${page}`);
+      if (origin !== "https://site" || !pathname.startsWith(base) || /\.(?!html$)\w+$/.test(pathname)) continue;
+      const target = built.get(pathname.endsWith("/") ? `${pathname}index.html` : pathname);
+      if (!target || (hash && !target.ids.has(decodeURIComponent(hash.slice(1))))) dead.push(`${page}: ${link}`);
+    }
+  }
+  if (dead.length) throw new Error(`the documentation has ${dead.length} dead links:\n${dead.join("\n")}`);
 }
 
 /** What search engines show of each guide. */
@@ -75,8 +98,10 @@ export default defineConfig({
   appearance: { disableTransition: false },
   // VitePress links the stylesheet of its icon packs in every page, which blocks rendering; the site uses none, and it is empty.
   transformHtml: (html) => html.replace(/\s*<link rel="preload stylesheet" href="[^"]*vp-icons\.css" as="style">/, ""),
+  buildEnd: ({ outDir, site }) => checkLinks(outDir, site.base),
   head: [["link", { rel: "icon", href: icon, type: "image/svg+xml" }]],
   markdown: {
+    anchor: { slugify: githubSlug },
     // Colors with a contrast of 4.5 on the blocks of code.
     theme: { light: "github-light-high-contrast", dark: "github-dark-high-contrast" },
     config(md) {
@@ -89,7 +114,8 @@ export default defineConfig({
   },
   themeConfig: {
     logo: icon,
-    search: { provider: "local" },
+    // A word of a guide is often the name of many members of the API.
+    search: { provider: "local", options: { miniSearch: { searchOptions: { boostDocument: (id: string) => (id.includes("/api/") ? 1 : 3) } } } },
     outline: [2, 3],
     nav: [
       { text: "Guide", link: "/" },
