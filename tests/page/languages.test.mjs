@@ -11,6 +11,7 @@ import { build } from "esbuild";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
 import { ROOT } from "./support/paths.mjs";
 import { send } from "./support/states.mjs";
+import { overflows } from "./support/widths.mjs";
 
 const options = { timeout: 480_000 };
 const CODES = ["de", "es", "fr", "pt", "ja", "zh", "ar"];
@@ -122,6 +123,16 @@ test("each language shows the page without English words, overflow or findings o
     assert.deepEqual(problems, [], code);
     await context.close();
   }
+});
+
+test("the header fits every width", options, async () => {
+  const { page, context } = await site.open({ locale: "en-GB" });
+  for (const language of ["English", "Deutsch", "Français", "Español", "Português", "العربية"]) {
+    await page.locator("select.language").selectOption(language);
+    await page.waitForFunction(() => document.documentElement.lang === document.querySelector("select.language").value);
+    assert.deepEqual(await overflows(page), [], language);
+  }
+  await context.close();
 });
 
 test("from right to left, the side sheet opens at the left, and code stays left to right", options, async () => {

@@ -1,9 +1,10 @@
-/** Screenshots of every state of the page at four widths, light and dark: `node tests/page/screens.mjs [WIDTH..]`, to target/page/screens. For review; not in CI. */
+/** Screenshots of every state of the page at four widths, light and dark, and a check of each state at 57 widths: `node tests/page/screens.mjs [WIDTH..]`, to target/page/screens. For review; not in CI. */
 
 import { mkdir } from "node:fs/promises";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
 import { SHOTS } from "./support/paths.mjs";
 import { STATES, VISITS } from "./support/states.mjs";
+import { overflows } from "./support/widths.mjs";
 
 const widths = process.argv.slice(2).map(Number);
 const folder = `${SHOTS}/screens`;
@@ -34,6 +35,14 @@ try {
       }
     }
     console.log(`${width}: ${2 * (STATES.length + VISITS.length)} screenshots`);
+  }
+  if (widths.length === 0) {
+    const { page } = await site.open();
+    for (const [name, reach] of STATES) {
+      await reach(page);
+      for (const found of await overflows(page)) console.log(`${name} at ${found} stick out`);
+      await page.setViewportSize({ width: 1280, height: 800 });
+    }
   }
 } finally {
   await site.close();
