@@ -269,6 +269,24 @@ test("every control has a name, and the theme is saved", options, async () => {
   await context.close();
 });
 
+test("the documentation and the page share the theme", options, async () => {
+  const { page, context, problems } = await site.open();
+  const toggle = page.getByRole("button", { name: /^Theme:/ });
+  const docsAreDark = () => page.evaluate(() => document.documentElement.classList.contains("dark"));
+  while (!/dark/.test(await toggle.getAttribute("aria-label"))) await toggle.click();
+  const other = await context.newPage();
+  await other.goto(site.url);
+  await page.goto(`${site.url}/docs/`);
+  assert.ok(await docsAreDark(), "chosen in the page");
+  await page.getByRole("switch").locator("visible=true").click();
+  await page.waitForFunction(() => !document.documentElement.classList.contains("dark"));
+  await other.waitForFunction(() => document.documentElement.dataset.theme !== "dark");
+  await page.goBack();
+  await toggle.and(page.locator(":not([aria-label*=dark])")).waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test("on a phone the question of the Vision tab stays on the screen below a long conversation", options, async () => {
   const { page, context } = await site.open({ viewport: { width: 390, height: 640 } });
   await page.getByRole("link", { name: "Vision", exact: true }).click();

@@ -2,7 +2,8 @@
 // inline scripts.
 try {
   const root = document.documentElement;
-  const theme = JSON.parse(localStorage.getItem("jerboa.theme"));
+  // As in src/theme.ts; shared with the documentation.
+  const theme = localStorage.getItem("vitepress-theme-appearance");
   if (theme === "light" || theme === "dark") root.dataset.theme = theme;
   // Another tab, or a conversation in progress, does not start with the first screen.
   if (!/^(#chat)?$/.test(location.hash) || JSON.parse(localStorage.getItem("jerboa.conversation"))) root.dataset.begun = "";

@@ -7,17 +7,17 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { launch, watch } from "./browser.mjs";
 import { buildFacade } from "./facade.mjs";
-import { ROOT } from "./paths.mjs";
+import { PAGE, ROOT } from "./paths.mjs";
 import { serve } from "./server.mjs";
 
-/** Builds and serves the page, and opens a browser with additional flags: `open(options, prepare, path)` returns a new visitor's page. The facade alone is under /facade/. */
+/** Builds and serves the page, and opens a browser with additional flags: `open(options, prepare, path)` returns a new visitor's page. The facade alone is under /facade/, the built documentation under /docs/. */
 export async function fakeEnginePage(flags = []) {
   const facade = await buildFacade();
   const folder = await mkdtemp(join(tmpdir(), "jerboa-fake-engine-page-"));
   const vite = join(ROOT, "node_modules/vite/bin/vite.js");
   const env = { ...process.env, JERBOA_PACKAGE: facade.folder, JERBOA_PAGE: folder };
   await promisify(execFile)(process.execPath, [vite, "build", "--logLevel", "warn"], { cwd: join(ROOT, "www"), env });
-  const server = await serve({ "/": folder, "/facade/": facade.folder });
+  const server = await serve({ "/": folder, "/facade/": facade.folder, "/docs/": join(PAGE, "docs") });
   const browser = await launch(flags);
   const open = async (options = {}, prepare, path = "") => {
     const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
