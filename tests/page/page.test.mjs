@@ -269,6 +269,24 @@ test("every control has a name, and the theme is saved", options, async () => {
   await context.close();
 });
 
+test("a selection that ends outside a sheet leaves it open; a press on the backdrop closes it", options, async () => {
+  const { page, context } = await site.open();
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
+  await page.locator(".model-button").click();
+  const dialog = page.getByRole("dialog");
+  const title = await dialog.getByRole("heading", { name: "Choose a model" }).boundingBox();
+  const edge = (await dialog.boundingBox()).x - 40;
+  await page.mouse.move(title.x + title.width, title.y + title.height / 2);
+  await page.mouse.down();
+  await page.mouse.move(edge, title.y + title.height / 2, { steps: 4 });
+  await page.mouse.up();
+  assert.match(await page.evaluate(() => String(getSelection())), /Choose/);
+  assert.equal(await dialog.count(), 1, "still open");
+  await page.mouse.click(edge, title.y);
+  await dialog.waitFor({ state: "detached" });
+  await context.close();
+});
+
 test("the documentation and the page share the theme", options, async () => {
   const { page, context, problems } = await site.open();
   const toggle = page.getByRole("button", { name: /^Theme:/ });

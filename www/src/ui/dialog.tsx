@@ -17,6 +17,8 @@ interface Props {
 export function Dialog({ open, title, onClose, side, children }: Props) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
+  // A press that begins inside, such as a selection of text, and ends on the backdrop is a click on the dialog, too.
+  const pressedBackdrop = useRef(false);
   useEffect(() => {
     const dialog = ref.current;
     if (open && !dialog?.open) dialog?.showModal();
@@ -28,7 +30,8 @@ export function Dialog({ open, title, onClose, side, children }: Props) {
       class={side ? "sheet sheet-side" : "sheet"}
       aria-labelledby={id}
       onClose={onClose}
-      onClick={(event) => event.target === ref.current && onClose()}
+      onPointerDown={(event) => (pressedBackdrop.current = event.target === ref.current)}
+      onClick={(event) => event.target === ref.current && pressedBackdrop.current && onClose()}
     >
       {open && (
         <div class="sheet-body">
