@@ -287,6 +287,29 @@ test("a selection that ends outside a sheet leaves it open; a press on the backd
   await context.close();
 });
 
+test("documents that one tab changes are shown in the others", options, async () => {
+  const { page, context, problems } = await site.open({}, undefined, "/#embedding");
+  const other = await context.newPage();
+  await other.goto(`${site.url}/#embedding`);
+  await other.getByText("Add some documents first.").waitFor();
+  await page.getByRole("button", { name: /example notes/ }).click();
+  await page.getByText("Ask in your own words.").waitFor();
+  const volcanoes = other.getByRole("button", { name: "Remove Volcanoes", exact: true });
+  await volcanoes.waitFor();
+  await other.getByRole("searchbox", { name: "Question" }).fill("Who lays the eggs?");
+  await other.getByRole("button", { name: "Search", exact: true }).click();
+  await other.getByRole("list", { name: /^Passages for/ }).waitFor();
+  await page.getByRole("button", { name: "Remove Volcanoes", exact: true }).click();
+  await volcanoes.waitFor({ state: "detached" });
+  await other.waitForFunction(() => !document.querySelector(".hits").textContent.includes("Volcanoes"));
+  await other.getByText(/^All passages, nearest first/).waitFor();
+  await page.getByRole("button", { name: "Remove all", exact: true }).click();
+  await other.getByText("Add some documents first.").waitFor();
+  assert.equal(await other.locator(".hit").count(), 0);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test("the documentation and the page share the theme", options, async () => {
   const { page, context, problems } = await site.open();
   const toggle = page.getByRole("button", { name: /^Theme:/ });

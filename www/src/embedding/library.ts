@@ -29,7 +29,12 @@ export interface SearchResult {
   ms: number;
 }
 
+/** A step of an operation, which reports its progress. */
+type Step = (signal: AbortSignal, report: (work: Omit<RunningTask, "what">) => void) => Promise<void>;
+
 const STORE = "jerboa-page";
+/** The channel on which tabs announce that they changed the documents. */
+const CHANGES = "jerboa.documents";
 const HITS = 20;
 /** Token budget of recalled passages; leaves room for the question in a small chat model's context. */
 const RECALL_TOKENS = 512;
@@ -46,6 +51,17 @@ export class Library {
   #model: Model | undefined;
   #memory: Memory | undefined;
   #abort: AbortController | undefined;
+  readonly #changes = new BroadcastChannel(CHANGES);
+  /** Whether another tab changed the documents since they were read. */
+  #stale = false;
+
+  constructor() {
+    this.#changes.onmessage = () => {
+      this.#stale = true;
+      void this.#follow();
+    };
+    document.addEventListener("visibilitychange", () => void this.#follow());
+  }
 
   /** Opens the documents with a model; re-embeds those of another model. */
   async open(model: Model): Promise<void> {
@@ -72,28 +88,21 @@ export class Library {
     const memory = this.#memory;
     const some = documents.filter(({ text }) => text.trim());
     if (!memory || some.length === 0) return;
-    await this.#run(EMBEDDING.reading, async (signal, report) => {
+    await this.#change(EMBEDDING.reading, async (signal, report) => {
       const { records } = await memory.add(some, { signal, onProgress: report });
-      await this.#refresh();
       announce(EMBEDDING.added(records));
     });
     await this.#again();
   }
 
   async remove(document: string): Promise<void> {
-    await this.#run(EMBEDDING.removing, async () => {
-      await this.#memory?.delete({ document });
-      await this.#refresh();
-    });
+    await this.#change(EMBEDDING.removing, async () => void (await this.#memory?.delete({ document })));
     await this.#again();
   }
 
   async clear(): Promise<void> {
     this.found.value = undefined;
-    await this.#run(EMBEDDING.removing, async () => {
-      await this.#memory?.clear();
-      await this.#refresh();
-    });
+    await this.#change(EMBEDDING.removing, async () => this.#memory?.clear());
   }
 
   async search(query: string): Promise<void> {
@@ -103,6 +112,8 @@ export class Library {
       const started = performance.now();
       const vector = await model.embed(query, { task: "query", signal });
       const hits = await memory.search(vector, { k: HITS, signal });
+      // The search reads changes of other tabs, too.
+      if (memory.size !== this.records.peek().length) await this.#refresh();
       this.found.value = { query, vector, hits, ms: performance.now() - started };
       announce(EMBEDDING.found(hits.length));
     });
@@ -119,15 +130,34 @@ export class Library {
     this.#abort?.abort();
   }
 
+  /** Repeats the last search over the changed documents. */
   async #again(): Promise<void> {
+    if (this.records.peek().length === 0) this.found.value = undefined;
     if (this.found.peek()) await this.search(this.found.peek()!.query);
+  }
+
+  /** Shows what another tab changed. A hidden tab waits: if its model is another one, it embeds all documents again. */
+  async #follow(): Promise<void> {
+    if (!this.#stale || !this.#memory || this.work.peek() || document.hidden) return;
+    this.#stale = false;
+    await this.#run(EMBEDDING.opening, () => this.#refresh());
+    await this.#again();
+  }
+
+  /** Runs a step that changes the documents, and tells other tabs. */
+  async #change(what: string, step: Step): Promise<void> {
+    await this.#run(what, async (signal, report) => {
+      await step(signal, report);
+      await this.#refresh();
+    });
+    this.#changes.postMessage(true);
   }
 
   async #refresh(): Promise<void> {
     this.records.value = (await this.#memory?.list()) ?? [];
   }
 
-  async #run(what: string, step: (signal: AbortSignal, report: (work: Omit<RunningTask, "what">) => void) => Promise<void>): Promise<void> {
+  async #run(what: string, step: Step): Promise<void> {
     const controller = new AbortController();
     this.#abort = controller;
     this.error.value = undefined;
@@ -139,6 +169,7 @@ export class Library {
       await this.#refresh().catch(() => undefined);
     } finally {
       if (this.#abort === controller) this.work.value = undefined;
+      void this.#follow();
     }
   }
 }
