@@ -80,7 +80,20 @@ test("the browser's language decides; a menu changes it, and the choice survives
   await send(page, "Once upon a time");
   await page.getByRole("combobox", { name: "Language" }).selectOption("Français");
   await page.getByRole("article", { name: "Texte continué" }).waitFor();
+  // Back in English, nothing of French is left: English has no table of notes.
+  await page.locator("select.language").selectOption("English");
+  await page.locator(".model-button").click();
+  await page.getByRole("dialog").getByText("Quick, many languages", { exact: false }).first().waitFor();
+  await page.keyboard.press("Escape");
   assert.deepEqual(problems, []);
+  // Without the connection a language that is not loaded cannot be shown; the page says so, and the menu stays.
+  await context.route(/\/es-[\w-]+\.js/, (route) => route.abort());
+  await page.getByRole("combobox", { name: "Language" }).selectOption("Español");
+  const notice = page.getByRole("alert").filter({ hasText: "Español could not be loaded." });
+  await notice.waitFor();
+  assert.equal(await page.locator("select.language").inputValue(), "en");
+  await notice.getByRole("button", { name: "Dismiss", exact: true }).click();
+  await notice.waitFor({ state: "detached" });
   await context.close();
 });
 

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Hero } from "./chat/welcome";
-import { LanguageMenu } from "./language-menu";
+import { LanguageMenu, LanguageNotice } from "./language-menu";
 import { ALSO, LINKS, LINK_LABELS, TAB_NAMES, UI } from "./strings";
 import { cached, refreshCached } from "./model/cached";
 import { resumeDownloads } from "./model/download-queue";
@@ -66,6 +66,7 @@ export function App() {
       <main tabIndex={-1}>
         {webgpu.value === "ready" ? <View /> : webgpu.value === "checking" ? <Opening /> : <NoWebGpu reason={webgpu.value} />}
       </main>
+      <LanguageNotice />
       <Announcer />
     </>
   );

@@ -27,6 +27,9 @@ const chosen = stored<Language | "">("language", "", (value): value is Language 
 /** The language that is shown. */
 export const language = signal<Language>("en");
 
+/** The language that could not be loaded. */
+export const failedLanguage = signal<Language | undefined>(undefined);
+
 /** The language of numbers and dates. */
 export const locale = (): string => (typeof document === "undefined" ? "en" : document.documentElement.lang || "en");
 
@@ -42,11 +45,13 @@ export async function chooseLanguage(next: Language): Promise<void> {
   if (language.peek() === next) chosen.value = next;
 }
 
-/** Without the connection, the language stays as it is. */
+/** If it cannot be loaded, such as without a connection, the language stays as it is, and the page says so. */
 async function show(next: Language): Promise<void> {
+  failedLanguage.value = undefined;
   try {
     translate(next === "en" ? ENGLISH : (await LOADERS[next]()).default);
   } catch {
+    failedLanguage.value = next;
     return;
   }
   document.documentElement.style.setProperty("--in-use", JSON.stringify(PICKER.inUse));

@@ -579,5 +579,9 @@ export const ENGLISH: Strings = Object.fromEntries(Object.entries(TABLES).map(([
 
 /** Replaces all strings. Whatever is rendered afterwards has the new ones. */
 export function translate(strings: Strings): void {
-  for (const [name, table] of Object.entries(TABLES)) Object.assign(table, strings[name as keyof Strings]);
+  for (const [name, table] of Object.entries(TABLES) as [keyof Strings, Record<string, unknown>][]) {
+    // Notes need no entry.
+    for (const key of Object.keys(table)) if (!Object.hasOwn(strings[name], key)) delete table[key];
+    Object.assign(table, strings[name]);
+  }
 }
