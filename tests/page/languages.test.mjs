@@ -148,6 +148,25 @@ test("the header fits every width", options, async () => {
   await context.close();
 });
 
+test("notices about the connection are translated, and English details keep their punctuation from right to left", options, async () => {
+  const { page, context } = await site.open({ locale: "ar" });
+  await page.getByRole("heading", { name: BEGIN.ar, exact: true }).waitFor();
+  await page.locator(".model-button").click();
+  await page.getByRole("textbox", { name: tables.ar.PICKER.hub }).fill("no/network");
+  await page.getByRole("button", { name: tables.ar.PICKER.load, exact: true }).click();
+  const alert = page.getByRole("main").getByRole("alert");
+  const said = alert.getByText(tables.ar.ERRORS.network, { exact: true });
+  await said.waitFor();
+  assert.equal(await said.evaluate((text) => getComputedStyle(text).direction), "rtl");
+  await alert.locator("summary").click();
+  assert.equal(await alert.getByText("Load the model again to resume the download.").evaluate((text) => getComputedStyle(text).direction), "ltr");
+  await page.locator(".model-button").click();
+  await page.getByRole("textbox", { name: tables.ar.PICKER.hub }).fill("no/such");
+  await page.getByRole("button", { name: tables.ar.PICKER.load, exact: true }).click();
+  await page.waitForFunction(() => getComputedStyle([...document.querySelectorAll("main .notice p")].find((text) => text.textContent.includes("was not found")) ?? document.documentElement).direction === "ltr");
+  await context.close();
+});
+
 test("from right to left, the side sheet opens at the left, and code stays left to right", options, async () => {
   const { page, context } = await site.open({ locale: "ar" });
   await page.getByRole("heading", { name: BEGIN.ar, exact: true }).waitFor();

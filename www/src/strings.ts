@@ -554,6 +554,7 @@ export const TRAIN = {
 /** Messages for visitors by error code; codes without an entry show the error's own message. */
 export const ERRORS: Readonly<Record<string, string>> = {
   gated: "This model requires you to accept its terms: accept them on its page at Hugging Face, then enter an access token that can read it.",
+  network: "The server could not be reached, or the connection was lost. Check the connection, then try again.",
   context_full: "The conversation is longer than the model's context. Start a new one, drop the oldest messages (Settings), or load the model with a longer context (Advanced).",
   message_too_long: "The text is longer than the model's context. Shorten it, or load the model with a longer context (Advanced).",
   out_of_memory: "Not enough GPU memory. Choose a smaller or 4-bit model, or a shorter context under Advanced.",

@@ -163,7 +163,7 @@ function Entry({ model }: { model: QueuedModel }) {
 
 function Status({ model, state }: { model: QueuedModel; state: DownloadState | undefined }) {
   if (state?.error) {
-    return <p class="download-state problem">{userMessage(state.error).text}</p>;
+    return <p class="download-state problem" dir="auto">{userMessage(state.error).text}</p>;
   }
   if (!state) return <p class="download-state hint">{[DOWNLOADS.waiting, model.bytes ? bytes(model.bytes) : ""].filter(Boolean).join(" · ")}</p>;
   return (

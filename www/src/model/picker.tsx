@@ -258,7 +258,7 @@ function Cached({ load, current, bundled }: CachedProps) {
         <h3 class="grow">{STORAGE.title}</h3>
         <span class="hint">{STORAGE.total(bytes(models.reduce((sum, each) => sum + each.bytes, 0)), room.value)}</span>
       </div>
-      {said && <p class="hint">{said}</p>}
+      {said && <p class="hint" dir="auto">{said}</p>}
       <ul class="choices">
         {models.map((entry) => (
           <li key={entry.source} class="row">

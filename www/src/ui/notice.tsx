@@ -20,11 +20,12 @@ export function Notice({ title, children, error, reason, actions }: Props) {
   return (
     <div class="notice" role="alert">
       {title && <strong>{title}</strong>}
-      <p>{said ? said.text : children}</p>
+      {/* The engine's messages are in English. */}
+      <p dir={said ? "auto" : undefined}>{said ? said.text : children}</p>
       {said?.details && (
         <details class="notice-details">
           <summary>{UI.details}</summary>
-          <p>{said.details}</p>
+          <p dir="auto">{said.details}</p>
         </details>
       )}
       {actions && <div class="notice-actions">{actions}</div>}
