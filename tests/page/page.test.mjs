@@ -6,6 +6,7 @@ import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { shot, WEBGPU_SINCE } from "./support/browser.mjs";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
+import { ROOT } from "./support/paths.mjs";
 import { answered, chatting as openChat, closeSheet, field, pick, send, shape, STATES, VISITS } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
@@ -284,6 +285,38 @@ test("a selection that ends outside a sheet leaves it open; a press on the backd
   assert.equal(await dialog.count(), 1, "still open");
   await page.mouse.click(edge, title.y);
   await dialog.waitFor({ state: "detached" });
+  await context.close();
+});
+
+test("links to the Hub load as they are pasted, and are labelled by their repository or file", options, async () => {
+  const { page, context, problems } = await site.open();
+  await page.getByRole("heading", { name: "Start a story.", exact: true }).waitFor();
+  for (const [typed, label] of [
+    ["https://huggingface.co/org/one/tree/main", "org/one"],
+    ["huggingface.co/org/two", "org/two"],
+    ["hf.co/org/three/", "org/three"],
+    [" org/four/ ", "org/four"],
+    ["https://huggingface.co/org/five-GGUF/blob/main/five-Q4.gguf?download=true", "five-GGUF/five-Q4.gguf"],
+    ["org/six-GGUF/six-Q4.gguf", "six-GGUF/six-Q4.gguf"],
+    ["https://example.com/models/seven/", "models/seven"],
+  ]) {
+    await pick(page, typed);
+    await page.locator(".model-name").getByText(label, { exact: true }).waitFor();
+    await page.locator(".model-facts").waitFor();
+  }
+  const source = () => page.evaluate(() => JSON.parse(localStorage.getItem("jerboa.chat.model")).source);
+  assert.equal(await source(), "https://example.com/models/seven/");
+  await pick(page, "huggingface.co/org/two");
+  await page.locator(".model-name").getByText("org/two", { exact: true }).waitFor();
+  await page.waitForFunction(() => JSON.parse(localStorage.getItem("jerboa.chat.model")).source === "https://huggingface.co/org/two");
+  await pick(page, "https://huggingface.co/org");
+  await page.getByRole("dialog").getByRole("alert").getByText(/organization\/model/).waitFor();
+  // A whole folder, as the engine asks for if a file is missing.
+  const folder = page.getByLabel("Open a model's folder");
+  assert.ok(await folder.evaluate((input) => input.webkitdirectory));
+  await folder.setInputFiles(`${ROOT}/www/public/models/stories260K`);
+  await page.locator(".model-name").getByText("stories260K", { exact: true }).waitFor();
+  assert.deepEqual(problems, []);
   await context.close();
 });
 

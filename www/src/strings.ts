@@ -104,6 +104,7 @@ export const PICKER = {
   placeholder: "organization/model or URL",
   ownFiles: "Files on this device",
   openFiles: "Open a model's files",
+  openFolder: "Open a model's folder",
   filesHint: "config.json, tokenizer.json, tokenizer_config.json and the .safetensors files, all at once; or one .gguf file.",
   bits: (bits: number) => `${bits} bits`,
   speed: (tokens: string) => `about ${tokens} tokens/s here`,

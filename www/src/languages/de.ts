@@ -40,7 +40,7 @@ const strings: Strings = {
   },
   TOOLBAR: { label: "Modell und Gespräch", copy: "Gespräch kopieren", share: "Gespräch teilen", answers: "Antworten: Format, Werkzeuge, Nachdenken", device: "Dieses Gerät", turns: "Beiträge", toEnd: "Zum Ende des Gesprächs", context: (tokens) => `Kontext ${tokens}` },
   PICKER: {
-    inUse: "geladen", title: "Modell wählen", badUrl: "Keine gültige URL.", badName: "Gib Organisation/Modell ein, oder die URL eines Ordners oder einer .gguf-Datei.", noName: "Gib einen Modellnamen ein.", hub: "Von Hugging Face", load: "Laden", suggestions: "Vorschläge", placeholder: "Organisation/Modell oder URL", ownFiles: "Dateien auf diesem Gerät", openFiles: "Dateien eines Modells öffnen",
+    inUse: "geladen", title: "Modell wählen", badUrl: "Keine gültige URL.", badName: "Gib Organisation/Modell ein, oder die URL eines Ordners oder einer .gguf-Datei.", noName: "Gib einen Modellnamen ein.", hub: "Von Hugging Face", load: "Laden", suggestions: "Vorschläge", placeholder: "Organisation/Modell oder URL", ownFiles: "Dateien auf diesem Gerät", openFiles: "Dateien eines Modells öffnen", openFolder: "Ordner eines Modells öffnen",
     filesHint: "config.json, tokenizer.json, tokenizer_config.json und die .safetensors-Dateien, alle auf einmal; oder eine .gguf-Datei.", bits: (bits) => `${bits} Bit`, speed: (tokens) => `hier etwa ${tokens} Token/s`,
   },
   ADVANCED: { title: "Erweitert", token: "Zugriffstoken", tokenHint: "Für zugangsbeschränkte und private Modelle. Wird nicht gespeichert.", revision: "Revision", endpoint: "Endpunkt", context: "Kontextlänge", contextDefault: "wie im Modell, bis 4.096", weights: "Gewichte", embeddings: "Embeddings", kv: "KV-Cache" },

@@ -40,7 +40,7 @@ const strings: Strings = {
   },
   TOOLBAR: { label: "Modelo y conversación", copy: "Copiar la conversación", share: "Compartir la conversación", answers: "Respuestas: formato, herramientas, razonamiento", device: "Este dispositivo", turns: "Mensajes", toEnd: "Ir al final de la conversación", context: (tokens) => `contexto ${tokens}` },
   PICKER: {
-    inUse: "en uso", title: "Elegir un modelo", badUrl: "La URL no es válida.", badName: "Escribe organización/modelo, o la URL de una carpeta o de un archivo .gguf.", noName: "Escribe el nombre de un modelo.", hub: "De Hugging Face", load: "Cargar", suggestions: "Sugerencias", placeholder: "organización/modelo o URL", ownFiles: "Archivos de este dispositivo", openFiles: "Abrir los archivos de un modelo",
+    inUse: "en uso", title: "Elegir un modelo", badUrl: "La URL no es válida.", badName: "Escribe organización/modelo, o la URL de una carpeta o de un archivo .gguf.", noName: "Escribe el nombre de un modelo.", hub: "De Hugging Face", load: "Cargar", suggestions: "Sugerencias", placeholder: "organización/modelo o URL", ownFiles: "Archivos de este dispositivo", openFiles: "Abrir los archivos de un modelo", openFolder: "Abrir la carpeta de un modelo",
     filesHint: "config.json, tokenizer.json, tokenizer_config.json y los archivos .safetensors, todos a la vez; o un archivo .gguf.", bits: (bits) => `${bits} bits`, speed: (tokens) => `unos ${tokens} tokens/s aquí`,
   },
   ADVANCED: { title: "Avanzado", token: "Token de acceso", tokenHint: "Para modelos restringidos y privados. No se guarda.", revision: "Revisión", endpoint: "Servidor", context: "Longitud del contexto", contextDefault: "la del modelo, hasta 4096", weights: "Pesos", embeddings: "Embeddings", kv: "Caché KV" },

@@ -40,7 +40,7 @@ const strings: Strings = {
   },
   TOOLBAR: { label: "Modèle et conversation", copy: "Copier la conversation", share: "Partager la conversation", answers: "Réponses : format, outils, réflexion", device: "Cet appareil", turns: "Messages", toEnd: "Aller à la fin de la conversation", context: (tokens) => `contexte ${tokens}` },
   PICKER: {
-    inUse: "utilisé", title: "Choisir un modèle", badUrl: "URL non valide.", badName: "Saisissez organisation/modèle, ou l'URL d'un dossier ou d'un fichier .gguf.", noName: "Saisissez le nom d'un modèle.", hub: "Depuis Hugging Face", load: "Charger", suggestions: "Suggestions", placeholder: "organisation/modèle ou URL", ownFiles: "Fichiers de cet appareil", openFiles: "Ouvrir les fichiers d'un modèle",
+    inUse: "utilisé", title: "Choisir un modèle", badUrl: "URL non valide.", badName: "Saisissez organisation/modèle, ou l'URL d'un dossier ou d'un fichier .gguf.", noName: "Saisissez le nom d'un modèle.", hub: "Depuis Hugging Face", load: "Charger", suggestions: "Suggestions", placeholder: "organisation/modèle ou URL", ownFiles: "Fichiers de cet appareil", openFiles: "Ouvrir les fichiers d'un modèle", openFolder: "Ouvrir le dossier d'un modèle",
     filesHint: "config.json, tokenizer.json, tokenizer_config.json et les fichiers .safetensors, tous ensemble ; ou un fichier .gguf.", bits: (bits) => `${bits} bits`, speed: (tokens) => `environ ${tokens} tokens/s ici`,
   },
   ADVANCED: { title: "Avancé", token: "Jeton d'accès", tokenHint: "Pour les modèles restreints et privés. N'est pas enregistré.", revision: "Révision", endpoint: "Serveur", context: "Longueur du contexte", contextDefault: "celle du modèle, jusqu'à 4 096", weights: "Poids", embeddings: "Embeddings", kv: "Cache KV" },

@@ -40,7 +40,7 @@ const strings: Strings = {
   },
   TOOLBAR: { label: "Modelo e conversa", copy: "Copiar a conversa", share: "Compartilhar a conversa", answers: "Respostas: formato, ferramentas, raciocínio", device: "Este dispositivo", turns: "Mensagens", toEnd: "Ir para o fim da conversa", context: (tokens) => `contexto ${tokens}` },
   PICKER: {
-    inUse: "em uso", title: "Escolher um modelo", badUrl: "URL inválida.", badName: "Digite organização/modelo, ou a URL de uma pasta ou de um arquivo .gguf.", noName: "Digite o nome de um modelo.", hub: "Do Hugging Face", load: "Carregar", suggestions: "Sugestões", placeholder: "organização/modelo ou URL", ownFiles: "Arquivos deste dispositivo", openFiles: "Abrir os arquivos de um modelo",
+    inUse: "em uso", title: "Escolher um modelo", badUrl: "URL inválida.", badName: "Digite organização/modelo, ou a URL de uma pasta ou de um arquivo .gguf.", noName: "Digite o nome de um modelo.", hub: "Do Hugging Face", load: "Carregar", suggestions: "Sugestões", placeholder: "organização/modelo ou URL", ownFiles: "Arquivos deste dispositivo", openFiles: "Abrir os arquivos de um modelo", openFolder: "Abrir a pasta de um modelo",
     filesHint: "config.json, tokenizer.json, tokenizer_config.json e os arquivos .safetensors, todos juntos; ou um arquivo .gguf.", bits: (bits) => `${bits} bits`, speed: (tokens) => `cerca de ${tokens} tokens/s aqui`,
   },
   ADVANCED: { title: "Avançado", token: "Token de acesso", tokenHint: "Para modelos restritos e privados. Não é salvo.", revision: "Revisão", endpoint: "Servidor", context: "Tamanho do contexto", contextDefault: "o do modelo, até 4.096", weights: "Pesos", embeddings: "Embeddings", kv: "Cache KV" },

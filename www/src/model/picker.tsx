@@ -95,8 +95,27 @@ interface RepositoryProps {
   current: string;
 }
 
+const HUB_URL = "https://huggingface.co/";
+
+/** What was typed or pasted, as a model name or a URL: links to the Hub need no scheme, and names may end with a slash. */
+function normalized(text: string): string {
+  const name = text.trim();
+  const [, path] = /^(?:https?:\/\/)?(?:www\.)?(?:huggingface|hf)\.co\/(.+?)\/*$/i.exec(name) ?? [];
+  if (path) return HUB_URL + path;
+  return name.includes("://") ? name : name.replace(/\/+$/, "");
+}
+
+/** The label of a model: `org/name`, or a .gguf file after its repository; of other URLs, the last two segments. */
+function labelOf(name: string): string {
+  if (!name.startsWith(HUB_URL)) return name.replace(/\/+$/, "").split("/").slice(-2).join("/");
+  // org/name/tree/REVISION or org/name/blob/REVISION/FILE.
+  const [org, repository, , , ...file] = name.slice(HUB_URL.length).replace(/[?#].*$/, "").split("/");
+  return file.at(-1)?.endsWith(".gguf") ? `${repository}/${file.at(-1)}` : `${org}/${repository}`;
+}
+
 /** The problem with a model name; empty if it is valid. */
 function wrong(name: string): string {
+  if (name.startsWith(HUB_URL)) return /^[\w.-]+\/[\w.-]+/.test(name.slice(HUB_URL.length)) ? "" : PICKER.badName;
   if (name.includes("://")) return URL.canParse(name) ? "" : PICKER.badUrl;
   return /^[\w.-]+\/[\w.-]+(@[\w./-]+)?(\/[^\s]+)?$/.test(name) ? "" : PICKER.badName;
 }
@@ -117,19 +136,18 @@ function Repository({ suggestions, task, advanced, load, queued, current }: Repo
       (thrown: unknown) => (problem.value = HUB.failed(String(thrown))),
     );
   };
-  const loadNamed = (id: string): void => {
+  const loadNamed = (name: string): void => {
     const options = advancedOptions();
-    const name = id.trim();
     // A URL names its own server and revision.
     if (name.includes("://")) {
       delete options.endpoint;
       delete options.revision;
     }
-    load({ source: name, label: name.replace(/\/+$/, "").split("/").slice(-2).join("/"), options });
+    load({ source: name, label: labelOf(name), options });
   };
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
-    const name = typed.value.trim();
+    const name = normalized(typed.value);
     problem.value = name ? wrong(name) : PICKER.noName;
     if (!problem.value) loadNamed(name);
     else document.getElementById(input)?.focus();
@@ -202,6 +220,9 @@ function downloadTime(size: number): string[] {
   return tokens ? [PICKER.speed(String(tokens))] : [];
 }
 
+/** False on phones, whose file pickers have no folders. */
+const PICKS_FOLDERS = typeof HTMLInputElement !== "undefined" && "webkitdirectory" in HTMLInputElement.prototype;
+
 function Files({ load }: { load: (w: LoadRequest) => void }) {
   const pick = (event: TargetedEvent<HTMLInputElement>): void => {
     const files = [...(event.currentTarget.files ?? [])];
@@ -217,6 +238,13 @@ function Files({ load }: { load: (w: LoadRequest) => void }) {
         {PICKER.openFiles}
         <input type="file" multiple onChange={pick} />
       </label>
+      {PICKS_FOLDERS && (
+        <label class="file-button">
+          <Icon name="folder" />
+          {PICKER.openFolder}
+          <input type="file" ref={(input) => void (input && (input.webkitdirectory = true))} onChange={pick} />
+        </label>
+      )}
       <p class="hint">{PICKER.filesHint}</p>
     </section>
   );

@@ -28,6 +28,7 @@ const PATHS = {
   mic: "M12 4a3 3 0 0 0-3 3v5a3 3 0 0 0 6 0V7a3 3 0 0 0-3-3M6 11.5a6 6 0 0 0 12 0M12 17.5V20M9 20h6",
   speaker: "M5 10v4h3l4 4V6L8 10zM15.5 9.5a3.5 3.5 0 0 1 0 5M18 7a7 7 0 0 1 0 10",
   file: "M6 4h8l4 4v12H6zM14 4v4h4",
+  folder: "M4 6h6l2 2.5h8V18H4z",
 } as const;
 
 export type IconName = keyof typeof PATHS;
