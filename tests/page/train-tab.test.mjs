@@ -94,6 +94,15 @@ test("files of conversations are read, and wrong lines are named", options, asyn
   await openFile(page, "wrong.jsonl", '{"text":"fine"}\n[1]\n');
   await button(page, "Start training").click();
   await page.getByRole("alert").getByText('Line 2 of the file is neither {"text": …} nor {"messages": […]}.').waitFor();
+  const request = '{"role":"user","content":"Hi"}';
+  for (const messages of [request, '{"role":"assistant","content":"Hello"}', ""]) {
+    await openFile(page, "unanswered.jsonl", `{"messages":[${messages}]}`);
+    await button(page, "Start training").click();
+    await page.getByRole("alert").getByText(/^Line 1 of the file has nothing to learn: .* user message, then an assistant message\.$/).waitFor();
+    await openFile(page, "wrong.jsonl", '{"messages":[null]}');
+    await button(page, "Start training").click();
+    await page.getByRole("alert").getByText(/^Line 1 of the file is neither/).waitFor();
+  }
   await openFile(page, "image.bin", "\u0000");
   await page.getByRole("alert").getByText("image.bin is not a text file.").waitFor();
   assert.deepEqual(problems, []);
@@ -106,10 +115,21 @@ test("too little memory and wrong settings are explained", options, async () => 
   await page.getByLabel("Tokens per sequence").fill("200000");
   await button(page, "Start training").click();
   await page.getByRole("alert").getByText(/^Not enough GPU memory for this training/).waitFor();
+  await page.getByRole("alert").getByText("Details", { exact: true }).click();
+  await page.getByRole("alert").getByText("Use a “Tokens per sequence” below 200000.").waitFor();
   await page.getByLabel("Tokens per sequence").fill("64");
-  await page.getByLabel("Rank").fill("0");
-  await button(page, "Start training").click();
-  await page.getByRole("alert").getByText(/'rank' must be a whole number/).waitFor();
+  for (const [field, wrong, valid, said] of [
+    ["Rank", "0", "8", "“Rank” must be a whole number of at least 1."],
+    ["Rank", "", "8", "“Rank” must be a whole number of at least 1."],
+    ["Rank", "5000", "8", "“Rank” must be a whole number"],
+    ["Passes over the text", "1.5", "1", "“Passes over the text” must be a whole number of at least 1."],
+    ["Learning rate", "0", "0.01", "“Learning rate” must be a number above 0."],
+  ]) {
+    await page.getByLabel(field).fill(wrong);
+    await button(page, "Start training").click();
+    await page.getByRole("alert").getByText(said).waitFor();
+    await page.getByLabel(field).fill(valid);
+  }
   assert.deepEqual(problems, []);
   await context.close();
 });

@@ -550,6 +550,9 @@ export const TRAIN = {
   wrongTask: (name: string) => `${name} does not generate text.`,
   chooseText: "Choose a language model to train.",
   badLine: (line: number) => `Line ${line} of the file is neither {"text": …} nor {"messages": […]}.`,
+  noAnswer: (line: number) => `Line ${line} of the file has nothing to learn: a conversation needs a user message, then an assistant message.`,
+  badWhole: (field: string, min: number) => `“${field}” must be a whole number of at least ${min}.`,
+  badPositive: (field: string) => `“${field}” must be a number above 0.`,
 };
 
 /** Messages for visitors by error code; codes without an entry show the error's own message. */
@@ -562,6 +565,7 @@ export const ERRORS: Readonly<Record<string, string>> = {
   training_memory: "Not enough GPU memory for this training. Use fewer tokens per sequence or a smaller rank, or choose a smaller or 4-bit model.",
   device_lost: "The GPU was reset, or the browser took it away. Load the model again.",
   chat_template: "This model's chat template does not support this conversation. Remove the system prompt, turn off functions, or choose another model.",
+  training_template: "This model's chat template does not support a conversation of the training data. Remove its system messages, or choose another model.",
   worker: "The model's worker stopped. Load the model again.",
   assets: "Part of this page could not be downloaded. Check the connection and reload.",
   internal: "Something went wrong. Load the model again; if it happens again, include the details below in a bug report.",

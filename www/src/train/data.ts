@@ -19,15 +19,17 @@ export type SamplePrompt = string | ChatMessage[];
 /** Words of a text that a sample continues. */
 const PROMPT_WORDS = 3;
 
-/** The facade's form of a text. @throws `Error` for a line that is neither a text nor a conversation. */
+/** The facade's form of a text. @throws `Error` for a line that is neither a text nor a conversation with an answer. */
 export function dataOf({ name, content }: TrainingText): TextData {
   if (!name.endsWith(".jsonl")) return content;
   const lines = content.split("\n").map((line, i) => ({ line: line.trim(), number: i + 1 }));
   return lines.filter(({ line }) => line).map(({ line, number }) => {
     const { text, messages } = parsed(line);
     if (typeof text === "string") return text;
-    if (Array.isArray(messages)) return messages as ChatMessage[];
-    throw new Error(TRAIN.badLine(number));
+    if (!isConversation(messages)) throw new Error(TRAIN.badLine(number));
+    // The first answer follows a prompt.
+    if (messages.findIndex(({ role }) => role === "assistant") < 1) throw new Error(TRAIN.noAnswer(number));
+    return messages;
   });
 }
 
@@ -38,6 +40,8 @@ function parsed(line: string): { text?: unknown; messages?: unknown } {
     return {};
   }
 }
+
+const isConversation = (value: unknown): value is ChatMessage[] => Array.isArray(value) && value.every((message) => typeof Object(message).role === "string");
 
 /** The beginning of the data, which the model continues before and after the training. */
 export function promptOf(data: TextData): SamplePrompt {

@@ -18,10 +18,12 @@ import { Notice } from "../ui/notice";
 import { Curve } from "./curve";
 import type { TrainingText } from "./data";
 import { EXAMPLE } from "./example";
-import { settingsFor, TrainingState, type TrainingSettings } from "./training";
+import { MIN_SETTINGS, settingsFor, TrainingState, type TrainingSettings } from "./training";
 
 // Outside the component: switching tabs keeps the run and its results.
 const training = new TrainingState();
+/** Codes whose errors have another remedy in a training. */
+const REASONS: Readonly<Record<string, string>> = { out_of_memory: "training_memory", chat_template: "training_template" };
 
 export function TrainTab() {
   useEffect(() => {
@@ -55,7 +57,7 @@ function Desk({ model, choose }: { model: Model; choose: () => void }) {
         <Data model={model} />
       </div>
       <div class="desk-main">
-        {training.error.value && <Notice title={TRAIN.failed} error={training.error.value} reason={training.error.value.code === "out_of_memory" ? "training_memory" : undefined} />}
+        {training.error.value && <Notice title={TRAIN.failed} error={training.error.value} reason={REASONS[training.error.value.code]} />}
         <Losses />
         <Samples />
         <Result model={model} />
@@ -105,10 +107,10 @@ function Data({ model }: { model: Model }) {
       <details class="train-settings">
         <summary>{TRAIN.settings}</summary>
         <div class="fields fields-two">
-          <Setting name="epochs" label={TRAIN.epochs} min={1} step={1} settings={settings.value} onChange={(next) => (settings.value = next)} />
-          <Setting name="rank" label={TRAIN.rank} min={1} step={1} settings={settings.value} onChange={(next) => (settings.value = next)} />
-          <Setting name="learningRate" label={TRAIN.learningRate} min={0} step="any" settings={settings.value} onChange={(next) => (settings.value = next)} />
-          <Setting name="maxLength" label={TRAIN.maxLength} min={2} step={1} settings={settings.value} onChange={(next) => (settings.value = next)} />
+          <Setting name="epochs" label={TRAIN.epochs} step={1} settings={settings.value} onChange={(next) => (settings.value = next)} />
+          <Setting name="rank" label={TRAIN.rank} step={1} settings={settings.value} onChange={(next) => (settings.value = next)} />
+          <Setting name="learningRate" label={TRAIN.learningRate} step="any" settings={settings.value} onChange={(next) => (settings.value = next)} />
+          <Setting name="maxLength" label={TRAIN.maxLength} step={1} settings={settings.value} onChange={(next) => (settings.value = next)} />
         </div>
       </details>
       <div class="row">
@@ -129,18 +131,17 @@ function Data({ model }: { model: Model }) {
 interface SettingProps {
   name: keyof TrainingSettings;
   label: string;
-  min: number;
   step: number | "any";
   settings: TrainingSettings;
   onChange: (next: TrainingSettings) => void;
 }
 
-function Setting({ name, label, min, step, settings, onChange }: SettingProps) {
+function Setting({ name, label, step, settings, onChange }: SettingProps) {
   const id = useId();
   return (
     <div class="field">
       <label for={id}>{label}</label>
-      <input id={id} type="number" inputMode="decimal" min={min} step={step} value={settings[name]} onInput={(e) => onChange({ ...settings, [name]: e.currentTarget.value })} />
+      <input id={id} type="number" inputMode="decimal" min={MIN_SETTINGS[name]} step={step} value={settings[name]} onInput={(e) => onChange({ ...settings, [name]: e.currentTarget.value })} />
     </div>
   );
 }

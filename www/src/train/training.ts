@@ -17,6 +17,9 @@ export interface TrainingSettings {
   maxLength: string;
 }
 
+/** The smallest values of the settings; the learning rate must be larger. */
+export const MIN_SETTINGS: Record<keyof TrainingSettings, number> = { epochs: 1, rank: 1, learningRate: 0, maxLength: 2 };
+
 /** A text that the model continues. */
 export interface Sample {
   /** What the model continues or answers. */
@@ -68,11 +71,12 @@ export class TrainingState {
     this.#abort = new AbortController();
     try {
       await this.#forget();
+      const options = numbers(settings);
       const data = dataOf(text);
       const prompt = promptOf(data);
       this.sample.value = { prompt: wordsOf(prompt), before: await sampleOf(model, prompt), after: "" };
       const adapter = await trainLora(model, data, {
-        ...numbers(settings),
+        ...options,
         batchSize: 4,
         stop: this.#stop.signal,
         signal: this.#abort.signal,
@@ -115,13 +119,22 @@ export class TrainingState {
   }
 }
 
-/** An error with a code; the data's own errors are requests. */
+/** An error with a code, which names settings by their labels; the page's own errors are requests. */
 function trainingError(thrown: unknown): JerboaError {
-  return thrown instanceof Error && !(thrown instanceof JerboaError) ? new JerboaError("request", thrown.message) : asError(thrown);
+  const { code, message } = thrown instanceof Error && !(thrown instanceof JerboaError) ? new JerboaError("request", thrown.message) : asError(thrown);
+  return new JerboaError(code, message.replaceAll(/'(epochs|rank|learningRate|maxLength)'/g, (_, name: keyof TrainingSettings) => `“${TRAIN[name]}”`));
 }
 
+/** The settings as numbers. @throws `Error` that names the field of an invalid one. */
 function numbers(settings: TrainingSettings): Record<keyof TrainingSettings, number> {
-  return Object.fromEntries(Object.entries(settings).map(([name, text]) => [name, Number(text)])) as Record<keyof TrainingSettings, number>;
+  const number = (name: keyof TrainingSettings): number => {
+    const [value, min] = [settings[name].trim() ? Number(settings[name]) : NaN, MIN_SETTINGS[name]];
+    if (name === "learningRate") {
+      if (!(value > min)) throw new Error(TRAIN.badPositive(TRAIN[name]));
+    } else if (!(Number.isInteger(value) && value >= min)) throw new Error(TRAIN.badWhole(TRAIN[name], min));
+    return value;
+  };
+  return { epochs: number("epochs"), rank: number("rank"), learningRate: number("learningRate"), maxLength: number("maxLength") };
 }
 
 function wordsOf(prompt: SamplePrompt): string {
