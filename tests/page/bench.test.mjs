@@ -50,6 +50,16 @@ test("a generated model is measured, shown and reported", options, async () => {
   assert.ok(result.info.weights.includes("4"), result.info.weights);
   assert.equal(await page.locator("#report table").first().locator("tr").count(), 3);
   assert.ok(await page.locator("#report svg polyline").count());
+  // A wrong field is named, and the report of other settings is gone.
+  for (const [field, value, said] of [["Runs", "0", /“Runs” must be a whole number of at least 1, not “0”/], ["Runs", "abc", /“Runs” must be .*, not “abc”/], ["Prompt lengths", "16,abc", /“Prompt lengths” must be .*, not “abc”/], ["New tokens", "", /“New tokens” must be .* at least 2/]]) {
+    const input = page.getByLabel(field, { exact: true });
+    const valid = await input.inputValue();
+    await input.fill(value);
+    await page.getByRole("button", { name: "Measure", exact: true }).click();
+    await page.locator("#state").getByText(said).waitFor();
+    assert.equal(await page.locator("#report, #log").filter({ hasText: /./ }).count(), 0, field);
+    await input.fill(valid);
+  }
   // The server has no /result; that is not a problem of the page.
   assert.deepEqual(problems.filter((line) => !/404|Failed to load resource/.test(line)), []);
   await page.close();

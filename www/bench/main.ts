@@ -9,7 +9,7 @@ import { addThemeButton } from "../src/theme-button";
 import { adapterInfo, refuseSoftware } from "./adapter";
 import { report } from "./report";
 import { bench, loadAgain, type Result } from "./run";
-import { type Settings, settingsOf } from "./settings";
+import { DEFAULTS, FIELD_LABELS, type Settings, settingsOf } from "./settings";
 import { SHAPES } from "./shapes";
 
 /** Session storage key of the first half of a result, while the page reloads. */
@@ -45,11 +45,12 @@ async function measure(settings: Settings): Promise<Result | undefined> {
   return undefined;
 }
 
-/** Runs the benchmark, shows and posts the result; an error is a result too. */
-async function run(settings: Settings): Promise<void> {
+/** Runs the benchmark, shows and posts the result; an error is a result too. Removes the previous report. */
+async function run(chosen: URLSearchParams): Promise<void> {
+  for (const id of ["report", "log"]) place(id).replaceChildren();
   place("state").textContent = "Measuring. Keep this page in the foreground.";
   try {
-    const result = await measure(settings);
+    const result = await measure(settingsOf(chosen));
     if (!result) return;
     shown(result);
     Object.assign(window, { result });
@@ -64,10 +65,10 @@ async function run(settings: Settings): Promise<void> {
 }
 
 /** A form field, named as in the URL. */
-function field(name: string, label: string, input: HTMLInputElement | HTMLSelectElement): HTMLLabelElement {
+function field(name: keyof typeof FIELD_LABELS, input: HTMLInputElement | HTMLSelectElement): HTMLLabelElement {
   input.name = name;
   const made = document.createElement("label");
-  made.append(label, input);
+  made.append(FIELD_LABELS[name], input);
   return made;
 }
 
@@ -90,16 +91,18 @@ function shapes(chosen: string): [value: string, label: string][] {
   return all.filter(([name, label]) => name === chosen || !label.includes("for tests"));
 }
 
-function form(settings: Settings): void {
+/** The form, with the settings of the URL. */
+function form(): void {
+  const { shape, stored, prompt, gen, reps } = { ...DEFAULTS, ...Object.fromEntries(query) };
   const made = place("settings") as HTMLFormElement;
   const button = document.createElement("button");
   button.textContent = "Measure";
   made.append(
-    field("shape", "Model", choice(shapes(settings.shape), settings.shape)),
-    field("stored", "Weights", choice([["mlx4", "4 bits"], ["f16", "16 bits"]], settings.stored)),
-    field("prompt", "Prompt lengths", text(settings.prompts.join(","))),
-    field("gen", "New tokens", text(String(settings.tokens))),
-    field("reps", "Runs", text(String(settings.runs))),
+    field("shape", choice(shapes(shape), shape)),
+    field("stored", choice([["mlx4", "4 bits"], ["f16", "16 bits"]], stored)),
+    field("prompt", text(prompt)),
+    field("gen", text(gen)),
+    field("reps", text(reps)),
     button,
   );
   made.addEventListener("submit", (event) => {
@@ -107,11 +110,10 @@ function form(settings: Settings): void {
     button.disabled = true;
     const chosen = new URLSearchParams([...new FormData(made)].map(([name, value]) => [name, String(value)]));
     for (const [name, value] of query) if (!chosen.has(name)) chosen.set(name, value);
-    void run(settingsOf(chosen)).finally(() => (button.disabled = false));
+    void run(chosen).finally(() => (button.disabled = false));
   });
 }
 
-const settings = settingsOf(query);
-form(settings);
+form();
 addThemeButton();
-if (driven) void run(settings);
+if (driven) void run(query);

@@ -62,21 +62,43 @@ export interface Settings {
   smoke: boolean;
 }
 
+/** The settings of the form by their names in the URL. */
+export const FIELD_LABELS = { shape: "Model", stored: "Weights", prompt: "Prompt lengths", gen: "New tokens", reps: "Runs" } as const;
+
+/** The defaults of the form. */
+export const DEFAULTS: Readonly<Record<keyof typeof FIELD_LABELS, string>> = { shape: "qwen3-0.6b", stored: "mlx4", prompt: "128,1024", gen: "256", reps: "3" };
+
+/** Limits of a number. */
+interface NumberLimits {
+  min: number;
+  /** Whether it may have decimals. */
+  fraction?: boolean;
+}
+
+/** A number of the form or the URL. @throws `Error` that names the field. */
+function parseNumber(name: string, text: string, { min, fraction = false }: NumberLimits): number {
+  const value = text.trim() ? Number(text) : NaN;
+  if (value >= min && (fraction ? Number.isFinite(value) : Number.isSafeInteger(value))) return value;
+  const label = FIELD_LABELS[name as keyof typeof FIELD_LABELS] ?? name;
+  throw new Error(`“${label}” must be a ${fraction ? "number" : "whole number"} of at least ${min}, not “${text.trim()}”.`);
+}
+
 const oneOf = <T extends string>(value: string | null, names: readonly T[]): T => names.find((name) => name === value) ?? names[0]!;
 
 /**
- * Parses a query such as `?shape=qwen2-0.5b&prompt=128,1024&gen=256&reps=3`; names match comparable pages of other
- * engines.
+ * The settings of a query such as `?shape=qwen2-0.5b&prompt=128,1024&gen=256&reps=3`; names match comparable pages of other
+ * engines. Throws an `Error` that names a field that is no number or too small.
  */
 export function settingsOf(query: URLSearchParams): Settings {
-  const number = (name: string, otherwise: number): number => Number(query.get(name) ?? otherwise);
+  const number = (name: string, fallback: number | string, limits: NumberLimits = { min: 0 }): number => parseNumber(name, query.get(name) ?? String(fallback), limits);
+  const numbers = (name: string, fallback: string): number[] => (query.get(name) ?? fallback).split(",").map((text) => parseNumber(name, text, { min: 1 }));
   const on = (name: string): boolean => query.get(name) !== "0";
   const source = query.get("source");
   const codec = query.get("codec");
   const tokenizer = query.get("tokenizer");
-  const [least = 16, most = 256] = (query.get("lengths") ?? "16,256").split(",").map(Number);
+  const [least = 16, most = 256] = numbers("lengths", "16,256");
   return {
-    shape: query.get("shape") ?? "qwen3-0.6b",
+    shape: query.get("shape") ?? DEFAULTS.shape,
     stored: oneOf(query.get("stored"), ["mlx4", "f16"]),
     weights: oneOf(query.get("weights"), ["auto", "f32", "f16", "q8", "q4"]),
     embeddingWeights: oneOf(query.get("embeddingWeights"), ["auto", "f32", "f16", "q8", "q4"]),
@@ -87,23 +109,23 @@ export function settingsOf(query: URLSearchParams): Settings {
     ...(source ? { source: new URL(source, location.href).href } : {}),
     ...(codec ? { codec: new URL(codec, location.href).href } : {}),
     ...(tokenizer ? { tokenizer: new URL(tokenizer, location.href).href } : {}),
-    temperature: number("temperature", 1),
+    temperature: number("temperature", 1, { min: 0, fraction: true }),
     topK: number("topk", 0),
-    memory: number("memory", 0),
-    kvMemory: number("kvmemory", 0),
+    memory: number("memory", 0, { min: 0, fraction: true }),
+    kvMemory: number("kvmemory", 0, { min: 0, fraction: true }),
     cache: on("cache"),
     f16: on("f16"),
     subgroups: on("subgroups"),
     matrix: on("matrix"),
     worker: on("worker"),
-    prompts: (query.get("prompt") ?? "128,1024").split(",").map(Number),
-    tokens: number("gen", 256),
-    sequences: (query.get("sequences") ?? "").split(",").filter(Boolean).map(Number),
-    texts: number("texts", 1000),
+    prompts: numbers("prompt", DEFAULTS.prompt),
+    tokens: number("gen", DEFAULTS.gen, { min: 2 }),
+    sequences: query.get("sequences") ? numbers("sequences", "") : [],
+    texts: number("texts", 1000, { min: 1 }),
     lengths: [least, Math.max(least, most)],
-    runs: number("reps", 3),
+    runs: number("reps", DEFAULTS.reps, { min: 1 }),
     warm: number("warm", 16),
-    pause: number("pause", 0),
+    pause: number("pause", 0, { min: 0, fraction: true }),
     settled: query.get("settled") === "1",
     profile: on("profile"),
     reload: query.get("reload") === "1",
