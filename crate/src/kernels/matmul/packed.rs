@@ -93,7 +93,8 @@ impl QuantizedRows {
 
     /// Makes the last launch write the input of a matmul in this form, if its kernel can. It then
     /// leaves no f32 rows. If the input is normed, the launch also leaves those, and its 8-bit rows
-    /// are not yet divided by their RMS; [`divide_by_rms`] divides the result of the matmul.
+    /// are not yet divided by their RMS; [`divide_by_rms`] or [`Self::divide_product`] divides the
+    /// result of the matmul.
     pub fn quantize_output<B: Clone + PartialEq>(
         &self,
         caps: &Caps,
