@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
-import { chatting, field, pick, send, sheet } from "./support/states.mjs";
+import { answered, chatting, field, pick, send, sheet } from "./support/states.mjs";
 import { wav } from "./support/wav.mjs";
 
 const options = { timeout: 120_000 };
@@ -86,6 +86,44 @@ test("images are attached where the model accepts them, and survive a reload", o
   await sheet("Conversations")(page);
   await page.getByRole("button", { name: "Delete What is it?" }).click();
   await page.waitForFunction(async () => (await (await caches.open("jerboa-attachments")).keys()).length === 0);
+  await context.close();
+});
+
+test("an edited question and a branch keep their files, which are deleted with the last conversation that has them", options, async () => {
+  const { page, context, problems } = await chatting(site, {}, "org/seeing");
+  page.on("dialog", (box) => box.accept());
+  const images = (count) => page.waitForFunction(async (count) => (await (await caches.open("jerboa-attachments")).keys()).length === count, count);
+  const passages = page.locator(".turn.user").last().locator(".passages");
+  await page.getByLabel("Attach images or text files", { exact: true }).setInputFiles([{ name: "dot.png", mimeType: "image/png", buffer: PNG }, file("bees.txt", "Bees live in a hive.")]);
+  await page.locator(".composer").getByRole("img", { name: "dot.png" }).waitFor();
+  await page.locator(".composer .chip-name").waitFor();
+  await send(page, "Where do bees live?");
+  await page.getByRole("button", { name: "Edit this message", exact: true }).click();
+  await page.getByRole("textbox", { name: "Your message", exact: true }).fill("Where do bees sleep?");
+  await answered(page, () => page.getByRole("button", { name: "Send again", exact: true }).click());
+  const question = page.locator(".turn.user").filter({ hasText: "Where do bees sleep?" });
+  await question.getByRole("img", { name: "dot.png" }).waitFor();
+  assert.match(await passages.textContent(), /Bees live in a hive\./, "an edited question");
+  await send(page, "And in winter?");
+  await page.getByRole("button", { name: "Branch", exact: true }).last().click();
+  await send(page, "And in summer?");
+  assert.match(await passages.textContent(), /Bees live in a hive\./, "a branch");
+  await images(1);
+  await sheet("Conversations")(page);
+  const dialog = page.getByRole("dialog");
+  await dialog.getByRole("button", { name: "Delete Where do bees live?" }).click();
+  await dialog.getByRole("button", { name: "Delete Where do bees sleep?" }).last().click();
+  await page.waitForFunction(() => document.querySelectorAll(".kept").length === 1);
+  await page.reload();
+  await page.getByRole("button", { name: /^org\/seeing/ }).waitFor();
+  await question.getByRole("img", { name: "dot.png" }).waitFor();
+  await send(page, "Still there?");
+  assert.match(await passages.textContent(), /Bees live in a hive\./, "after the original is deleted");
+  await images(1);
+  await sheet("Conversations")(page);
+  await dialog.getByRole("button", { name: "Delete Where do bees sleep?" }).click();
+  await images(0);
+  assert.deepEqual(problems, []);
   await context.close();
 });
 

@@ -219,3 +219,61 @@ test("an answer that is left for another conversation keeps its text", options, 
   assert.ok((await page.getByRole("article", { name: "Answer", exact: true }).locator(".prose").innerText()).trim().length > 50);
   await context.close();
 });
+
+/** Opens the page in another tab of the same visitor, who has chosen a model. */
+async function secondTab(context) {
+  const page = await context.newPage();
+  await page.goto(site.url);
+  await page.getByRole("button", { name: /^org\/chat/ }).waitFor();
+  return page;
+}
+
+/** Names of the conversations that another tab has stored by now. */
+const untilSaved = (page, names) => page.waitForFunction((names) => JSON.parse(localStorage.getItem("jerboa.conversations")).map(({ name }) => name).sort().join() === names, names.sort().join());
+
+test("two tabs keep each other's conversations, and a deleted one is gone from both", options, async () => {
+  const { page, context, problems } = await chatting(site);
+  page.on("dialog", (box) => box.accept());
+  await send(page, "before");
+  await page.getByRole("button", { name: "New conversation", exact: true }).click();
+  const other = await secondTab(context);
+  await send(page, "first tab");
+  await send(other, "second tab");
+  await send(page, "first tab again");
+  await untilSaved(page, ["before", "first tab", "second tab"]);
+  await conversations(page);
+  await page.getByRole("button", { name: "Delete before" }).click();
+  await page.getByRole("button", { name: "Delete second tab" }).click();
+  // The other tab has shown it.
+  await other.getByRole("heading", { name: "Ask something.", exact: true }).waitFor();
+  await send(other, "last");
+  await untilSaved(page, ["first tab", "last"]);
+  await page.getByRole("button", { name: "Delete last" }).waitFor();
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("an answer of another tab is not interrupted, and both tabs' turns of one conversation are kept", options, async () => {
+  const { page, context } = await chatting(site);
+  const words = "word ".repeat(900).trim();
+  await field(page).fill(words);
+  await field(page).press("Enter");
+  await page.waitForFunction(() => JSON.parse(localStorage.getItem("jerboa.unfinished"))?.text.length > 50);
+  const other = await secondTab(context);
+  const answer = other.getByRole("article", { name: "Answer", exact: true });
+  await page.locator('article[data-state="done"]').waitFor();
+  await other.waitForFunction((length) => document.querySelector("article .prose")?.textContent.trim().length === length, words.length);
+  assert.equal(await answer.getByText("interrupted").count(), 0);
+  assert.equal(await page.getByText("interrupted").count(), 0);
+  // A question of one tab is shown in the other.
+  await send(page, "second");
+  await other.waitForFunction(() => document.querySelectorAll(".turn.user").length === 2);
+  await field(page).fill(`${words} `.repeat(3));
+  await field(page).press("Enter");
+  await page.locator('article[data-state="running"]').waitFor();
+  await send(other, "meanwhile");
+  await page.locator('article[data-state="running"]').waitFor({ state: "detached" });
+  const saved = () => page.evaluate(() => JSON.parse(localStorage.getItem("jerboa.conversations")).map(({ turns }) => turns.map(({ text }) => text.length)));
+  assert.deepEqual((await saved()).map((turns) => turns.length).sort(), [6, 8]);
+  await context.close();
+});

@@ -2,18 +2,48 @@
 
 import { effect, signal, type Signal } from "@preact/signals";
 
+/** A persisted signal, and a function that reads again what is stored. */
+interface Persisted<T> {
+  signal: Signal<T>;
+  /** Takes over what another tab has stored by now. */
+  refresh: () => void;
+}
+
 /** A signal that starts from the stored value of this name, if it is valid. */
 export function stored<T>(name: string, initial: T, valid: (value: unknown) => value is T): Signal<T> {
-  const key = `jerboa.${name}`;
-  const result = signal<T>(read(key, initial, valid));
-  effect(() => {
-    try {
-      localStorage.setItem(key, JSON.stringify(result.value));
-    } catch {
-      // Storage may be disabled or full; the page works without it.
-    }
+  return persisted(name, initial, valid).signal;
+}
+
+/** A stored signal that follows the changes of other tabs. Refresh it before a change that depends on its value. */
+export function shared<T>(name: string, initial: T, valid: (value: unknown) => value is T): Persisted<T> {
+  const result = persisted(name, initial, valid);
+  addEventListener("storage", ({ key }) => {
+    if (key === keyOf(name) || key === null) result.refresh();
   });
   return result;
+}
+
+const keyOf = (name: string): string => `jerboa.${name}`;
+
+function persisted<T>(name: string, initial: T, valid: (value: unknown) => value is T): Persisted<T> {
+  const key = keyOf(name);
+  const result = signal<T>(read(key, initial, valid));
+  // The stored text of the signal's value; undefined if storage refused it.
+  let text: string | null | undefined;
+  effect(() => {
+    text = JSON.stringify(result.value);
+    try {
+      if (localStorage.getItem(key) !== text) localStorage.setItem(key, text);
+    } catch {
+      // Storage may be disabled or full; the page works without it.
+      text = undefined;
+    }
+  });
+  const refresh = (): void => {
+    if (text === undefined || localStorage.getItem(key) === text) return;
+    result.value = read(key, localStorage.getItem(key) === null ? initial : result.peek(), valid);
+  };
+  return { signal: result, refresh };
 }
 
 function read<T>(key: string, initial: T, valid: (value: unknown) => value is T): T {

@@ -1,6 +1,6 @@
 /** The conversation and its running answer. */
 
-import { computed, signal } from "@preact/signals";
+import { batch, computed, effect, signal, untracked } from "@preact/signals";
 import type { ChatMessage, ChatStream, GenerationResult, ImagePart, Model, ModelInfo, TextPart, ToolCall, ToolCallDelta } from "jerboa";
 import { asError } from "../errors";
 import { recordRate } from "../model/decode-rate";
@@ -9,7 +9,7 @@ import { announce } from "../ui/announce";
 import { adapterOf } from "./adapter-store";
 import { answerFields } from "./answer-store";
 import { acceptsImages, type Attachment } from "./attachments";
-import { forget, saveConversation, open, saved, unfinished } from "./history";
+import { documentOf, forget, open, refresh, saveConversation, saved, unfinished } from "./history";
 import { putImage } from "./image-store";
 import { sampling, settings } from "./settings-store";
 import { splitThinking, ThinkingJoiner } from "./thinking";
@@ -47,20 +47,30 @@ export class Conversation {
   /** The system prompt of this conversation; the settings' one where it is empty. */
   readonly system = signal("");
   #id = newId();
+  /** Time of the version that this tab opened or saved last; undefined before the first. */
+  #version: number | undefined;
   #abort: AbortController | undefined;
 
   constructor() {
     const before = saved.peek().find(({ id }) => id === open.peek());
     if (before) this.open(before.id);
+    effect(() => {
+      void saved.value;
+      untracked(() => this.#follow());
+    });
+  }
+
+  /** Takes over what another tab has done with this conversation. */
+  #follow(): void {
+    if (this.#version === undefined) return;
+    const found = saved.peek().find(({ id }) => id === this.#id);
+    if (!found) this.#discard();
+    else if (found.updated !== this.#version && !this.busy.peek()) this.open(this.#id);
   }
 
   /** Adds the user's message and answers it. */
   async send(model: Model, text: string, attachments: Attachment[] = []): Promise<void> {
-    if (this.busy.peek()) return;
-    // Story turns and chat turns cannot be mixed.
-    if (this.turns.peek().length > 0 && this.completion.peek() === model.info.hasChatTemplate) this.#renew();
-    const question = this.#thread.add("user", text, undefined, attachments.map(turnFile));
-    await this.#answer(model, question, undefined, attachments.filter(({ kind }) => kind === "text"));
+    if (!this.busy.peek()) await this.#ask(model, text, attachments.map(turnFile), attachments.filter(({ kind }) => kind === "text"));
   }
 
   /** Adds another answer to the last question, with sampling. */
@@ -94,7 +104,7 @@ export class Conversation {
   /** Edits a user message in a new conversation; the original conversation is kept. */
   async edit(model: Model, turn: Turn, text: string): Promise<void> {
     this.branch(turn);
-    await this.send(model, text);
+    await this.#ask(model, text, turn.files);
   }
 
   /** Replaces the text of an answer; its thoughts stay. The next answer follows the new text. */
@@ -111,9 +121,17 @@ export class Conversation {
     this.stop();
     const turns = this.turns.peek();
     const end = before ? turns.indexOf(before) : turns.length;
-    this.#id = newId();
+    this.#fork();
     this.#thread.restore(turns.slice(0, end).map(savedTurn));
-    if (!before) this.#keep("");
+    // Its files stay stored as long as it refers to them.
+    if (end > 0) this.#keep("");
+  }
+
+  /** Continues under another id. The passages of its text files stay those of the original. */
+  #fork(): void {
+    for (const file of this.#thread.files()) if (!file.image) file.document = documentOf(this.#id, file);
+    this.#id = newId();
+    this.#version = undefined;
   }
 
   /** Stops the answer; the text so far is kept. */
@@ -139,6 +157,7 @@ export class Conversation {
     if (!found) return;
     this.#leave();
     this.#id = id;
+    this.#version = found.updated;
     open.value = id;
     this.completion.value = found.completion;
     this.system.value = found.system ?? "";
@@ -149,18 +168,22 @@ export class Conversation {
   /** Puts the text of an answer that a reload ended into its turn. */
   #recover(): void {
     const begun = unfinished.peek();
-    if (begun?.id !== this.#id) return;
     const last = this.turns.peek().at(-1);
-    unfinished.value = null;
-    if (last?.role !== "assistant") return;
+    if (begun?.id !== this.#id || last?.role !== "assistant") return;
     last.text.value = begun.text;
-    last.cut.value = true;
-    this.#keep();
+    // While another tab generates the answer, it holds the lock.
+    void navigator.locks.request(lockOf(begun.id), () => {
+      const now = unfinished.peek();
+      if (now?.id !== begun.id || !this.#thread.has(last) || this.busy.peek()) return;
+      unfinished.value = null;
+      last.text.value = now.text;
+      last.cut.value = true;
+      this.#keep();
+    });
   }
 
   /** Deletes a conversation. */
   remove(id: string): void {
-    if (id === this.#id) this.clear();
     forget(id);
   }
 
@@ -180,8 +203,16 @@ export class Conversation {
   #renew(): void {
     this.#leave();
     this.#id = newId();
+    this.#version = undefined;
     open.value = "";
     this.#thread.clear();
+  }
+
+  /** Leaves the current conversation, which was deleted. */
+  #discard(): void {
+    this.stop();
+    this.#thread.clear();
+    this.clear();
   }
 
   /** Stops the answer and saves what it has. */
@@ -192,10 +223,27 @@ export class Conversation {
 
   /** Saves the conversation; without a name, under the model that answered last. */
   #keep(name?: string): void {
-    const model = name ?? saved.peek().find(({ id }) => id === this.#id)?.model ?? "";
-    const system = this.system.peek();
-    saveConversation({ id: this.#id, model, completion: this.completion.peek(), ...this.#thread.save(), ...(system ? { system } : {}) });
-    open.value = this.#id;
+    batch(() => {
+      refresh();
+      const before = saved.peek().find(({ id }) => id === this.#id);
+      const model = name ?? before?.model ?? "";
+      if (this.#version !== undefined && before?.updated !== this.#version) {
+        // Another tab has deleted it, or has saved other turns, which must not be lost.
+        if (!before) return;
+        this.#fork();
+      }
+      this.#version = Date.now();
+      const system = this.system.peek();
+      saveConversation({ id: this.#id, model, completion: this.completion.peek(), updated: this.#version, ...this.#thread.save(), ...(system ? { system } : {}) });
+      open.value = this.#id;
+    });
+  }
+
+  /** Adds a question with its files and answers it; the passages of new text files are not stored yet. */
+  async #ask(model: Model, text: string, files: TurnFile[], added: Attachment[] = []): Promise<void> {
+    // Story turns and chat turns cannot be mixed.
+    if (this.turns.peek().length > 0 && this.completion.peek() === model.info.hasChatTemplate) this.#renew();
+    await this.#answer(model, this.#thread.add("user", text, undefined, files), undefined, added);
   }
 
   async #answer(model: Model, question = this.turns.peek().at(-1), otherwise?: DefaultSampling, files: Attachment[] = []): Promise<void> {
@@ -207,14 +255,22 @@ export class Conversation {
   /** Stores new files, and looks up the passages of all files for the last question. */
   async #lookUp(model: Model, history: Turn[], files: Attachment[], signal: AbortSignal): Promise<void> {
     const question = history.at(-1);
-    if (!question || question.context.peek() || !history.some((turn) => turn.files.some(({ image }) => !image))) return;
+    const documents = new Set(history.flatMap((turn) => turn.files.flatMap((file) => (file.image ? [] : documentOf(this.#id, file)))));
+    if (!question || question.context.peek() || documents.size === 0) return;
     const { addFiles, passagesFor } = await import("./files");
     if (files.length > 0) await addFiles(this.#id, await Promise.all(files.map(async ({ name, blob }) => ({ name, text: await blob.text() }))), signal);
-    question.context.value = await passagesFor(this.#id, question.text.peek(), model.info.contextLength, signal);
+    question.context.value = await passagesFor(documents, question.text.peek(), model.info.contextLength, signal);
+  }
+
+  /** Generates a turn, and tells other tabs by a lock that its answer is not interrupted. */
+  async #write(model: Model, history: Turn[], turn: Turn, otherwise?: DefaultSampling, files: Attachment[] = []): Promise<void> {
+    const generated = this.#generate(model, history, turn, otherwise, files);
+    navigator.locks.request(lockOf(this.#id), { mode: "shared" }, () => generated).catch(() => undefined);
+    await generated;
   }
 
   /** Generates a turn, from its start or continuing its text. */
-  async #write(model: Model, history: Turn[], turn: Turn, otherwise = defaultSampling(model.info), files: Attachment[] = []): Promise<void> {
+  async #generate(model: Model, history: Turn[], turn: Turn, otherwise = defaultSampling(model.info), files: Attachment[]): Promise<void> {
     turn.running.value = true;
     turn.error.value = undefined;
     turn.cut.value = false;
@@ -258,6 +314,9 @@ export class Conversation {
     }
   }
 }
+
+/** Name of the lock of a conversation whose answer is being generated. */
+const lockOf = (id: string): string => `jerboa-answer-${id}`;
 
 function newId(): string {
   return crypto.randomUUID();

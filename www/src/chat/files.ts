@@ -21,20 +21,20 @@ async function memoryOf(): Promise<Memory> {
   return opened.memory;
 }
 
-/** Stores the passages of a conversation's files. */
+/** Stores the passages of a conversation's files; their keys are those of `documentOf` in history.ts. */
 export async function addFiles(conversation: string, files: { name: string; text: string }[], signal: AbortSignal): Promise<void> {
   const memory = await memoryOf();
   await memory.add(files.map(({ name, text }) => ({ id: `${conversation}/${name}`, text, metadata: { conversation, name } })), { signal });
 }
 
-/** The passages of a conversation's files that match a question; empty if there are none. */
-export async function passagesFor(conversation: string, question: string, contextLength: number, signal: AbortSignal): Promise<string> {
+/** The passages of files that match a question; empty if there are none. */
+export async function passagesFor(documents: ReadonlySet<string>, question: string, contextLength: number, signal: AbortSignal): Promise<string> {
   const memory = await memoryOf();
-  const { context } = await memory.recall(question, { k: PASSAGES, budget: Math.max(64, Math.floor(contextLength * CONTEXT_SHARE)), filter: { conversation }, signal });
+  const { context } = await memory.recall(question, { k: PASSAGES, budget: Math.max(64, Math.floor(contextLength * CONTEXT_SHARE)), filter: ({ conversation, name }) => documents.has(`${conversation}/${name}`), signal });
   return context;
 }
 
-/** Deletes a conversation's passages. */
-export async function forgetFiles(conversation: string): Promise<void> {
-  await (await memoryOf()).delete({ filter: { conversation } });
+/** Deletes the passages of files. */
+export async function forgetFiles(documents: string[]): Promise<void> {
+  await (await memoryOf()).delete({ document: documents });
 }

@@ -1,6 +1,7 @@
 /** Saved conversations of this device, newest first. */
 
-import { stored } from "../prefs";
+import { batch, signal } from "@preact/signals";
+import { shared, stored } from "../prefs";
 import { deleteImages } from "./image-store";
 import { VISION } from "../strings";
 
@@ -12,6 +13,8 @@ export interface SavedTurn {
   parent?: number;
   /** Whether a reload ended the answer. */
   cut?: boolean;
+  /** Why the answer failed. */
+  error?: SavedError;
   /** The files of a question. */
   files?: SavedFile[];
   /** Passages of files that the model gets with the question. */
@@ -23,7 +26,18 @@ export interface SavedFile {
   name: string;
   /** Key of an image in image-store.ts. */
   image?: string;
+  /** Key of a text file's passages, if another conversation stored them: see {@link documentOf}. */
+  document?: string;
 }
+
+/** Why an answer failed. */
+interface SavedError {
+  code: string;
+  message: string;
+}
+
+/** Key of the passages of a conversation's text file in the memory of files.ts. */
+export const documentOf = (conversation: string, { name, document }: SavedFile): string => document ?? `${conversation}/${name}`;
 
 /** A saved conversation. */
 export interface SavedConversation {
@@ -46,37 +60,47 @@ const MAX_CONVERSATIONS = 50;
 /** Maximum characters of all saved conversations; browsers limit a page to about five million. */
 const MAX_CHARACTERS = 4e6;
 
+const isString = (value: unknown): value is string => typeof value === "string";
+
 /** Whether a value is `undefined` or passes. */
 const optional = (value: unknown, valid: (value: unknown) => boolean): boolean => value === undefined || valid(value);
 
 function isFile(value: unknown): value is SavedFile {
-  const { name, image } = (value ?? {}) as Record<keyof SavedFile, unknown>;
-  return typeof name === "string" && optional(image, (v) => typeof v === "string");
+  const { name, image, document } = (value ?? {}) as Record<keyof SavedFile, unknown>;
+  return typeof name === "string" && optional(image, isString) && optional(document, isString);
+}
+
+function isError(value: unknown): value is SavedError {
+  const { code, message } = (value ?? {}) as Record<keyof SavedError, unknown>;
+  return isString(code) && isString(message);
 }
 
 function isTurn(value: unknown, index: number): value is SavedTurn {
   if (typeof value !== "object" || value === null) return false;
-  const { role, text, parent, cut, files, context } = value as Record<keyof SavedTurn, unknown>;
-  const valid = optional(files, (v) => Array.isArray(v) && v.every(isFile)) && optional(context, (v) => typeof v === "string");
+  const { role, text, parent, cut, files, context, error } = value as Record<keyof SavedTurn, unknown>;
+  const valid = optional(files, (v) => Array.isArray(v) && v.every(isFile)) && optional(context, isString) && optional(error, isError);
   const before = (v: unknown): boolean => Number.isInteger(v) && (v as number) >= -1 && (v as number) < index;
-  return (role === "user" || role === "assistant") && typeof text === "string" && valid && optional(parent, before) && optional(cut, (v) => typeof v === "boolean");
+  return (role === "user" || role === "assistant") && isString(text) && valid && optional(parent, before) && optional(cut, (v) => typeof v === "boolean");
 }
 
 function isSaved(value: unknown): value is SavedConversation {
   if (typeof value !== "object" || value === null) return false;
   const { id, name, turns, leaf, system } = value as Record<keyof SavedConversation, unknown>;
-  if (typeof id !== "string" || typeof name !== "string" || !Array.isArray(turns)) return false;
-  return turns.every(isTurn) && optional(leaf, Number.isInteger) && optional(system, (v) => typeof v === "string");
+  if (!isString(id) || !isString(name) || !Array.isArray(turns)) return false;
+  return turns.every(isTurn) && optional(leaf, Number.isInteger) && optional(system, isString);
 }
 
-/** All saved conversations. */
-export const saved = stored<SavedConversation[]>("conversations", [], (v): v is SavedConversation[] => Array.isArray(v) && v.every(isSaved));
+/** All saved conversations. {@link change} changes them. */
+export const { signal: saved, refresh } = shared<SavedConversation[]>("conversations", [], (v): v is SavedConversation[] => Array.isArray(v) && v.every(isSaved));
+
+/** Names of the conversations that were deleted to make room, until the user dismisses the notice. */
+export const evicted = signal<readonly string[]>([]);
 
 /** Id of the open conversation. */
-export const open = stored("conversation", "", (v): v is string => typeof v === "string");
+export const open = stored("conversation", "", isString);
 
 /** Unsent text of the composer. */
-export const draft = stored("draft", "", (v): v is string => typeof v === "string");
+export const draft = stored("draft", "", isString);
 
 /** The answer that is being generated: a reload ends it here. */
 export interface UnfinishedAnswer {
@@ -86,20 +110,59 @@ export interface UnfinishedAnswer {
 }
 
 /** The answer that a reload would end, and its text so far. */
-export const unfinished = stored<UnfinishedAnswer | null>("unfinished", null, (v): v is UnfinishedAnswer | null => v === null || (typeof (v as UnfinishedAnswer)?.id === "string" && typeof (v as UnfinishedAnswer).text === "string"));
+export const { signal: unfinished } = shared<UnfinishedAnswer | null>("unfinished", null, (v): v is UnfinishedAnswer | null => v === null || (isString((v as UnfinishedAnswer)?.id) && isString((v as UnfinishedAnswer).text)));
 
-/** Saves a conversation under its name or its user's first words. */
-export function saveConversation(conversation: Omit<SavedConversation, "name" | "updated">): void {
-  const before = saved.peek().find(({ id }) => id === conversation.id);
-  const name = before?.name ?? nameOf(conversation.turns);
-  const others = saved.peek().filter(({ id }) => id !== conversation.id);
-  saved.value = fitting([{ ...conversation, name, updated: Date.now() }, ...others]);
+/** Changes what all tabs have saved by now, and deletes the files of conversations that are gone. */
+function change(make: (all: SavedConversation[]) => SavedConversation[]): void {
+  batch(() => {
+    refresh();
+    const before = saved.peek();
+    saved.value = make(before);
+    const ids = new Set(saved.peek().map(({ id }) => id));
+    deleteFiles(before.filter(({ id }) => !ids.has(id)));
+  });
 }
 
-/** Drops the oldest conversations: when storage is full, browsers store nothing at all. */
+/** Deletes the files of deleted conversations, except those that others have, too: a branch has the files of its original. */
+function deleteFiles(gone: SavedConversation[]): void {
+  const used = filesOf(saved.peek());
+  const unused = filesOf(gone);
+  const images = [...unused.images].filter((key) => !used.images.has(key));
+  const documents = [...unused.documents].filter((key) => !used.documents.has(key));
+  if (images.length > 0) deleteImages(images).catch(() => undefined);
+  if (documents.length > 0) import("./files").then(({ forgetFiles }) => forgetFiles(documents)).catch(() => undefined);
+}
+
+/** Keys of the files that conversations refer to. */
+function filesOf(conversations: SavedConversation[]): { images: Set<string>; documents: Set<string> } {
+  const files = conversations.flatMap(({ id, turns }) => turns.flatMap((turn) => (turn.files ?? []).map((file) => ({ id, file }))));
+  return {
+    images: new Set(files.flatMap(({ file }) => file.image ?? [])),
+    documents: new Set(files.flatMap(({ id, file }) => (file.image ? [] : documentOf(id, file)))),
+  };
+}
+
+/** Saves a conversation under its name or its user's first words. */
+export function saveConversation(conversation: Omit<SavedConversation, "name">): void {
+  change((all) => {
+    const name = all.find(({ id }) => id === conversation.id)?.name ?? nameOf(conversation.turns);
+    return fitting([{ ...conversation, name }, ...all.filter(({ id }) => id !== conversation.id)]);
+  });
+}
+
+/** Drops the oldest conversations, which a notice names: when storage is full, browsers store nothing at all. */
 function fitting(all: SavedConversation[]): SavedConversation[] {
   let room = MAX_CHARACTERS;
-  return all.slice(0, MAX_CONVERSATIONS).filter((each, i) => (room -= JSON.stringify(each).length) > 0 || i === 0);
+  const kept = all.slice(0, MAX_CONVERSATIONS).filter((each, i) => (room -= JSON.stringify(each).length) > 0 || i === 0);
+  const dropped = all.filter((each) => !kept.includes(each));
+  if (dropped.length > 0) evicted.value = [...evicted.peek(), ...dropped.map(({ name }) => name)];
+  return kept;
+}
+
+/** A stored time that is a date and has passed; now for any other value. */
+function timeOf(updated: unknown): number {
+  const now = Date.now();
+  return typeof updated === "number" && updated > 0 && updated <= now ? updated : now;
 }
 
 /** Adds the conversations of an exported file that are not saved yet; returns their number, or undefined if the file has none. */
@@ -111,10 +174,17 @@ export function importConversations(text: string): number | undefined {
     return undefined;
   }
   if (!Array.isArray(given) || given.length === 0 || !given.every(isSaved)) return undefined;
-  const known = new Set(saved.peek().map(({ id }) => id));
-  const added = given.filter(({ id }) => !known.has(id)).map((each) => ({ ...each, model: String(each.model ?? ""), completion: each.completion === true, updated: Number(each.updated) || Date.now() }));
-  saved.value = fitting([...saved.peek(), ...added].sort((a, b) => b.updated - a.updated));
-  return added.length;
+  const imported = given.map((each): SavedConversation => ({ ...each, model: String(each.model ?? ""), completion: each.completion === true, updated: timeOf(each.updated) }));
+  let count = 0;
+  change((all) => {
+    // Of conversations with one id, the file's first one is added.
+    const added = new Map(imported.reverse().map((each) => [each.id, each]));
+    for (const { id } of all) added.delete(id);
+    const kept = fitting([...all, ...added.values()].sort((a, b) => b.updated - a.updated));
+    count = kept.filter(({ id }) => added.has(id)).length;
+    return kept;
+  });
+  return count;
 }
 
 /** The conversations that contain all words, each with the line that has the first of them, unless the name has all. */
@@ -131,15 +201,11 @@ export function searchConversations(query: string): { conversation: SavedConvers
 }
 
 export function rename(id: string, name: string): void {
-  if (name.trim()) saved.value = saved.peek().map((each) => (each.id === id ? { ...each, name: name.trim() } : each));
+  if (name.trim()) change((all) => all.map((each) => (each.id === id ? { ...each, name: name.trim() } : each)));
 }
 
 export function forget(id: string): void {
-  const files = saved.peek().find((each) => each.id === id)?.turns.flatMap((turn) => turn.files ?? []) ?? [];
-  const images = files.flatMap(({ image }) => image ?? []);
-  if (images.length > 0) void deleteImages(images);
-  if (files.length > images.length) void import("./files").then(({ forgetFiles }) => forgetFiles(id));
-  saved.value = saved.peek().filter((each) => each.id !== id);
+  change((all) => all.filter((each) => each.id !== id));
 }
 
 function nameOf(turns: SavedTurn[]): string {

@@ -1,7 +1,7 @@
 /** The turns of a conversation as a tree: a question may have several answers, one of which is shown. */
 
 import { signal, type Signal } from "@preact/signals";
-import type { FinishReason, JerboaError } from "jerboa";
+import { type FinishReason, JerboaError } from "jerboa";
 import type { SavedFile, SavedTurn } from "./history";
 import { getImage } from "./image-store";
 import type { ToolStep } from "./tools";
@@ -64,13 +64,15 @@ function restored(files: SavedFile[]): TurnFile[] {
 }
 
 /** A turn as it is saved, without its place. */
-export function savedTurn({ role, text, files, context, cut }: Turn): SavedTurn {
+export function savedTurn({ role, text, files, context, cut, error }: Turn): SavedTurn {
+  const failure = error.peek();
   return {
     role,
     text: text.peek(),
-    ...(files.length > 0 ? { files: files.map(({ name, image }) => ({ name, ...(image ? { image } : {}) })) } : {}),
+    ...(files.length > 0 ? { files: files.map(({ name, image, document }) => ({ name, ...(image ? { image } : {}), ...(document ? { document } : {}) })) } : {}),
     ...(context.peek() ? { context: context.peek() } : {}),
     ...(cut.peek() ? { cut: true } : {}),
+    ...(failure ? { error: { code: failure.code, message: failure.message } } : {}),
   };
 }
 
@@ -123,15 +125,21 @@ export class Thread {
   /** Replaces the turns by saved ones. */
   restore(saved: SavedTurn[], leaf = saved.length - 1): void {
     this.clear();
-    for (const [i, { role, text, parent = i - 1, cut = false, files = [], context = "" }] of saved.entries()) {
+    for (const [i, { role, text, parent = i - 1, cut = false, files = [], context = "", error }] of saved.entries()) {
       const node: Node = { turn: newTurn(this.#next++, role, text, restored(files)), parent: this.#nodes[parent], shown: undefined };
       node.turn.cut.value = cut;
       node.turn.context.value = context;
+      if (error) node.turn.error.value = new JerboaError(error.code as JerboaError["code"], error.message);
       this.#nodes.push(node);
     }
     const last = this.#nodes[leaf] ?? this.#nodes.at(-1);
     for (const node of this.#nodes) this.#choose(node);
     if (last) this.#show(last);
+  }
+
+  /** The files of all turns, also of those that are not shown. */
+  files(): TurnFile[] {
+    return this.#nodes.flatMap(({ turn }) => turn.files);
   }
 
   /** All turns, each with the index of the turn that it follows unless that is the one before, and the index of the last one shown. */

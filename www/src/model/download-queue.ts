@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { DOWNLOADS, ERRORS } from "../strings";
 import { announce } from "../ui/announce";
-import { keyOf, queue, type QueuedModel } from "./queued-models";
+import { keyOf, queue, type QueuedModel, refreshQueue } from "./queued-models";
 
 /** The list of downloads, once there are any. */
 export const downloadsView = signal<ComponentType | undefined>(undefined);
@@ -12,6 +12,7 @@ export const downloadsView = signal<ComponentType | undefined>(undefined);
 /** Adds a model to the end of the queue. */
 export function enqueue(model: QueuedModel): void {
   if (queue.value.some((each) => keyOf(each) === keyOf(model))) return;
+  refreshQueue();
   queue.value = [...queue.value, model];
   announce(DOWNLOADS.added(model.label));
   void resumeDownloads();

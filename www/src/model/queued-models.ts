@@ -1,7 +1,7 @@
 /** The models chosen for download, in the order of their downloads. They survive a reload of the page. */
 
 import type { LoadOptions } from "jerboa";
-import { stored } from "../prefs";
+import { shared } from "../prefs";
 import type { LoadRequest } from "./model-store";
 
 /** A model of the queue. Its access token is not stored. */
@@ -14,12 +14,11 @@ export interface QueuedModel {
   bytes?: number | undefined;
 }
 
-const KEY = "downloads";
-
 const isQueue = (value: unknown): value is QueuedModel[] =>
   Array.isArray(value) && value.every((each: Partial<QueuedModel> | null) => typeof each?.source === "string" && typeof each.label === "string" && typeof each.options === "object" && each.options !== null);
 
-export const queue = stored<QueuedModel[]>(KEY, [], isQueue);
+/** Follows the changes of other tabs. */
+export const { signal: queue, refresh: refreshQueue } = shared<QueuedModel[]>("downloads", [], isQueue);
 
 /** Distinguishes revisions and servers of a model. */
 export function keyOf({ source, options: { revision = "", endpoint = "" } }: Pick<QueuedModel, "source" | "options">): string {
@@ -28,17 +27,7 @@ export function keyOf({ source, options: { revision = "", endpoint = "" } }: Pic
 
 /** Removes a model, and ends its download; what was downloaded stays cached. */
 export function dequeue(model: Pick<QueuedModel, "source" | "options">): void {
+  refreshQueue();
   const others = queue.value.filter((each) => keyOf(each) !== keyOf(model));
   if (others.length < queue.value.length) queue.value = others;
 }
-
-// Another tab has changed the queue.
-addEventListener("storage", ({ key, newValue }) => {
-  if (key !== `jerboa.${KEY}` || newValue === JSON.stringify(queue.value)) return;
-  try {
-    const value: unknown = JSON.parse(newValue ?? "[]");
-    if (isQueue(value)) queue.value = value;
-  } catch {
-    // Not written by this page.
-  }
-});
