@@ -38,6 +38,9 @@ function defaultSampling({ hasChatTemplate, samplesByDefault }: ModelInfo): Defa
 /** Milliseconds between two saves of an answer that is being generated. */
 const UNFINISHED_INTERVAL_MS = 300;
 
+/** Milliseconds after which other tabs have what this one has stored. */
+const STORAGE_DELAY_MS = 1000;
+
 export class Conversation {
   readonly #thread = new Thread();
   readonly turns = this.#thread.turns;
@@ -265,7 +268,9 @@ export class Conversation {
   /** Generates a turn, and tells other tabs by a lock that its answer is not interrupted. */
   async #write(model: Model, history: Turn[], turn: Turn, otherwise?: DefaultSampling, files: Attachment[] = []): Promise<void> {
     const generated = this.#generate(model, history, turn, otherwise, files);
-    navigator.locks.request(lockOf(this.#id), { mode: "shared" }, () => generated).catch(() => undefined);
+    // Other tabs may get the lock before they get the last text, so it is held a little longer.
+    const settled = generated.then(() => new Promise((resolve) => setTimeout(resolve, STORAGE_DELAY_MS)));
+    navigator.locks.request(lockOf(this.#id), { mode: "shared" }, () => settled).catch(() => undefined);
     await generated;
   }
 
