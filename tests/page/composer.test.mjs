@@ -56,6 +56,7 @@ test("text files are searched for each question, in the conversation where they 
   await send(page, "Alone?");
   assert.equal((await lastAnswer(page).locator(".prose").innerText()).trim(), "Alone?");
   await sheet("Conversations")(page);
+  page.on("dialog", (box) => box.accept());
   await page.getByRole("button", { name: "Delete Where do bees live?" }).click();
   await page.waitForFunction(async () => {
     const [{ name }] = (await indexedDB.databases()).filter(({ name }) => name.includes("jerboa-files"));
@@ -84,6 +85,7 @@ test("images are attached where the model accepts them, and survive a reload", o
   await shown.waitFor();
   assert.ok(await shown.evaluate(async (image) => (await image.decode(), image.naturalWidth === 1)));
   await sheet("Conversations")(page);
+  page.on("dialog", (box) => box.accept());
   await page.getByRole("button", { name: "Delete What is it?" }).click();
   await page.waitForFunction(async () => (await (await caches.open("jerboa-attachments")).keys()).length === 0);
   await context.close();

@@ -158,6 +158,15 @@ test("conversations are searched, exported and imported", options, async () => {
   await dialog.getByRole("button", { name: "Export all as JSON" }).click();
   const file = await (await saving).path();
   assert.equal(JSON.parse(await readFile(file, "utf8")).length, 2);
+  const asked = [];
+  page.once("dialog", (box) => (asked.push(box.message()), box.dismiss()));
+  await dialog.getByRole("button", { name: "Delete How do bees dance?" }).click();
+  assert.deepEqual(asked, ["Delete “How do bees dance?”? This cannot be undone."]);
+  const name = dialog.getByRole("textbox", { name: "Name of the conversation" }).last();
+  await name.fill(" ");
+  await name.blur();
+  assert.equal((await names()).join(), "What is a glacier?,How do bees dance?", "it has a name");
+  page.once("dialog", (box) => box.accept());
   await dialog.getByRole("button", { name: "Delete How do bees dance?" }).click();
   const upload = dialog.getByLabel("Import", { exact: true });
   await upload.setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from('[{"id": 1}]') });
@@ -171,6 +180,12 @@ test("conversations are searched, exported and imported", options, async () => {
   await page.getByText("1 conversation imported.").waitFor({ state: "attached" });
   await dialog.getByRole("button", { name: "Open", exact: true }).nth(1).click();
   assert.deepEqual(await questions(page), ["How do bees dance?"]);
+  await conversations(page);
+  const twice = [{ id: "twice", name: "Kept", updated: 1e20, turns: [] }, { id: "twice", name: "Ignored", updated: 1, turns: [] }];
+  await upload.setInputFiles({ name: "x.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(twice)) });
+  await dialog.getByRole("button", { name: "Delete Kept" }).waitFor();
+  assert.equal((await names()).length, 3);
+  assert.doesNotMatch(await dialog.innerText(), /Invalid/);
   assert.deepEqual(problems, []);
   await context.close();
 });

@@ -151,6 +151,7 @@ test("editing a message opens a new conversation, answers can be regenerated and
   await page.getByRole("button", { name: "Open", exact: true }).nth(1).click();
   assert.equal((await page.locator(".turn.user p").first().innerText()).trim(), "one two three four");
   await page.getByRole("button", { name: "Conversations", exact: true }).click();
+  page.on("dialog", (box) => box.accept());
   await page.getByRole("button", { name: "Delete Numbers", exact: true }).click();
   await page.waitForFunction(() => document.querySelectorAll(".kept").length === 1);
   await closeSheet(page);
@@ -419,6 +420,32 @@ test("when storage is full the oldest conversations are dropped", options, async
   await send(page, "one more thing");
   const kept = await page.evaluate(() => JSON.parse(localStorage.getItem("jerboa.conversations")).map(({ name }) => name));
   assert.deepEqual(kept, ["one more thing", ..."abcdefg"]);
+  const notice = page.getByRole("main").getByRole("alert");
+  await notice.getByText("the oldest were deleted: “h”, “i”.").waitFor();
+  await shot(page, "page-evicted");
+  await notice.getByRole("button", { name: "Dismiss", exact: true }).click();
+  await notice.waitFor({ state: "detached" });
+  await context.close();
+});
+
+test("notes are added below an unsent message; all documents are removed only when the user confirms it", options, async () => {
+  const { page, context } = await chatting();
+  await field(page).fill("not sent yet");
+  await page.getByRole("link", { name: "Embedding", exact: true }).click();
+  await page.getByRole("button", { name: /example notes/ }).click();
+  await page.getByRole("button", { name: "Where do bees live?" }).click();
+  await page.getByRole("button", { name: "Ask about these in Chat" }).click();
+  assert.match(await field(page).inputValue(), /^not sent yet\n\nAnswer from these notes:[^]*Question: Where do bees live\?$/);
+  await page.getByRole("link", { name: "Embedding", exact: true }).click();
+  const documents = page.locator(".documents li");
+  const asked = [];
+  page.once("dialog", (box) => (asked.push(box.message()), box.dismiss()));
+  await page.getByRole("button", { name: "Remove all", exact: true }).click();
+  assert.deepEqual(asked, ["Remove 8 documents? This cannot be undone."]);
+  assert.equal(await documents.count(), 8);
+  page.once("dialog", (box) => box.accept());
+  await page.getByRole("button", { name: "Remove all", exact: true }).click();
+  await documents.first().waitFor({ state: "detached" });
   await context.close();
 });
 

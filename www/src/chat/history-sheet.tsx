@@ -78,12 +78,18 @@ export async function share(id: string): Promise<void> {
 
 function Entry({ entry: { id, name, turns, updated }, line, conversation, onClose }: EntryProps) {
   const remove = (): void => {
+    if (!confirm(HISTORY.confirm(name))) return;
     conversation.remove(id);
     refocus("dialog[open] .sheet-head button");
   };
+  const change = (field: HTMLInputElement): void => {
+    rename(id, field.value);
+    // An empty name was not stored.
+    field.value = saved.peek().find((each) => each.id === id)?.name ?? "";
+  };
   return (
     <li class="kept" aria-current={id === opened.value ? "true" : undefined}>
-      <input aria-label={HISTORY.name} value={name} dir="auto" onChange={(e) => rename(id, e.currentTarget.value)} />
+      <input aria-label={HISTORY.name} value={name} dir="auto" onChange={(e) => change(e.currentTarget)} />
       {line && (
         <p class="kept-line hint" dir="auto">
           {line}

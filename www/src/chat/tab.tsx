@@ -14,6 +14,7 @@ import { keptModel } from "../model/wrong-model";
 import { CopyButton } from "../ui/copy";
 import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
+import { Notice } from "../ui/notice";
 import { ariaShortcut, onShortcut, shortcutHint } from "../ui/shortcuts";
 import { chatAdapter } from "./adapter-store";
 import { AnswerSheet } from "./answer-sheet";
@@ -21,7 +22,7 @@ import { Composer } from "./composer";
 import { ContextMeter } from "./context-meter";
 import { Conversation } from "./conversation";
 import { settled } from "./prose";
-import { open as opened } from "./history";
+import { evicted, open as opened } from "./history";
 import { HistorySheet, share } from "./history-sheet";
 import { Message } from "./message";
 import { SettingsSheet } from "./settings";
@@ -37,6 +38,9 @@ const FIND_CONVERSATION = { letter: "k" };
 // Outside the component: switching tabs keeps the model and the conversation.
 const slot = chatSlot;
 const conversation = new Conversation();
+
+/** Maximum number of deleted conversations that the notice names. */
+const MAX_NAMES = 5;
 
 type Sheet = "none" | "model" | "token" | "answers" | "settings" | "device" | "history";
 
@@ -174,10 +178,15 @@ function Stage({ choose }: { choose: (advanced: boolean) => void }) {
   const model = writes();
   const talking = conversation.turns.value.length > 0;
   const refused = slot.refused.value;
-  const above = refused ? (
-    <NotForText model={refused.model} reads={refused.reads} choose={() => choose(false)} kept={keptModel(slot)} />
-  ) : (
-    pending && (ready || talking) && <PendingStrip slot={slot} pending={pending} choose={choose} />
+  const above = (
+    <>
+      <Evicted />
+      {refused ? (
+        <NotForText model={refused.model} reads={refused.reads} choose={() => choose(false)} kept={keptModel(slot)} />
+      ) : (
+        pending && (ready || talking) && <PendingStrip slot={slot} pending={pending} choose={choose} />
+      )}
+    </>
   );
   if (talking && (!ready || model)) return <Log above={above} model={model} />;
   return (
@@ -189,6 +198,28 @@ function Stage({ choose }: { choose: (advanced: boolean) => void }) {
         <Welcome slot={slot} model={model} send={(text) => model && void conversation.send(model, text)} choose={choose} />
       )}
     </div>
+  );
+}
+
+/** Names the conversations that were deleted to make room. */
+function Evicted() {
+  const names = evicted.value;
+  if (names.length === 0) return null;
+  const dismiss = (): void => {
+    evicted.value = [];
+    refocus(".composer textarea");
+  };
+  const shown = [...names.slice(0, MAX_NAMES).map((name) => `“${name}”`), ...(names.length > MAX_NAMES ? ["…"] : [])];
+  return (
+    <Notice
+      actions={
+        <button type="button" class="secondary" onClick={dismiss}>
+          {LOAD.dismiss}
+        </button>
+      }
+    >
+      {HISTORY.evicted(shown.join(", "))}
+    </Notice>
   );
 }
 

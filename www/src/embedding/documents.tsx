@@ -8,7 +8,7 @@ import { Icon } from "../ui/icon";
 import { EXAMPLES } from "./examples";
 import type { Library } from "./library";
 import { COMPOSER, EMBEDDING } from "../strings";
-import { MAX_TEXT_BYTES } from "../text-file";
+import { textFileProblem } from "../text-file";
 
 /** The used control may have disappeared. */
 const settle = (): void => refocus(".search input:not(:disabled)", ".desk-side textarea");
@@ -20,12 +20,13 @@ export function Documents({ library }: { library: Library }) {
   const busy = library.work.value !== undefined || !library.ready.value;
 
   const take = async (files: readonly File[]): Promise<void> => {
-    const large = files.filter(({ size }) => size > MAX_TEXT_BYTES).map(({ name }) => name);
-    problem.value = large.length ? COMPOSER.tooLarge(large.join(", ")) : "";
-    const texts = await Promise.all(files.filter(({ size }) => size <= MAX_TEXT_BYTES).map(async (file) => ({ id: file.name, text: await file.text() })));
-    const readable = texts.filter(({ text }) => !text.includes("\u0000"));
-    if (readable.length < texts.length) problem.value += ` ${EMBEDDING.onlyText}`;
-    await library.add(readable);
+    const checked = await Promise.all(files.map(async (file) => ({ file, why: await textFileProblem(file) })));
+    problem.value = checked.flatMap(({ why }) => why || []).join(" ");
+    const readable = checked.filter(({ why }) => !why);
+    await library.add(await Promise.all(readable.map(async ({ file }) => ({ id: file.name, text: await file.text() }))));
+  };
+  const removeAll = (): void => {
+    if (confirm(EMBEDDING.confirm(documents.length))) void library.clear().then(settle);
   };
   const drop = (event: TargetedDragEvent<HTMLElement>): void => {
     event.preventDefault();
@@ -55,7 +56,7 @@ export function Documents({ library }: { library: Library }) {
       <div class="panel-head">
         <h2>{EMBEDDING.documents}</h2>
         {documents.length > 0 && (
-          <button type="button" class="quiet-button" disabled={busy} onClick={() => void library.clear().then(settle)}>
+          <button type="button" class="quiet-button" disabled={busy} onClick={removeAll}>
             {EMBEDDING.removeAll}
           </button>
         )}

@@ -122,7 +122,7 @@ export class Library {
   /** The best passages for the last query, as the start of a chat. */
   async recall(query: string): Promise<string | undefined> {
     const { context } = (await this.#memory?.recall(query, { k: RECALLED, budget: RECALL_TOKENS })) ?? {};
-    return context ? `Answer from these notes:\n\n${context}\n\nQuestion: ${query}` : undefined;
+    return context ? EMBEDDING.fromNotes(context, query) : undefined;
   }
 
   /** Stops the running operation; documents stored by then stay. */

@@ -80,7 +80,8 @@ function Hits({ library }: { library: Library }) {
   const toChat = async (): Promise<void> => {
     const text = await library.recall(found.query);
     if (!text) return;
-    draft.value = text;
+    // Below what the user has not sent yet.
+    draft.value = [draft.peek().trimEnd(), text].filter(Boolean).join("\n\n");
     location.hash = "#chat";
   };
   const shown = all.value ? found.hits : found.hits.slice(0, FEW);
