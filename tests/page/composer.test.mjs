@@ -38,6 +38,7 @@ test("text files are searched for each question, in the conversation where they 
   assert.deepEqual((await waiting.locator(".chip-name").allInnerTexts()), ["bees.txt"]);
   await input.setInputFiles([file("other.txt", "x")]);
   await waiting.getByRole("button", { name: "Remove other.txt" }).click();
+  await page.waitForFunction(() => document.activeElement?.matches(".composer textarea"));
   await send(page, "Where do bees live?");
   const question = page.locator(".turn.user").last();
   assert.deepEqual(await question.locator(".chip-name").allInnerTexts(), ["bees.txt"]);
@@ -129,15 +130,67 @@ test("an edited question and a branch keep their files, which are deleted with t
   await context.close();
 });
 
+/** Drops files on an element; returns whether the page prevented that the browser opens them. */
+const drop = (page, target, files) =>
+  page.evaluate(([target, files]) => {
+    const dropped = files.map(({ name, type, bytes, folder }) => {
+      const file = new File([new Uint8Array(bytes ?? [])], name, { type });
+      if (folder) file.text = () => Promise.reject(new DOMException("A folder.", "NotFoundError"));
+      return file;
+    });
+    const data = new DataTransfer();
+    for (const file of dropped) data.items.add(file);
+    const event = new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+    // A folder is simulated: the page gets the very files.
+    Object.defineProperty(data, "files", { value: dropped });
+    Object.defineProperty(event, "dataTransfer", { value: data });
+    return !document.querySelector(target).dispatchEvent(event);
+  }, [target, files]);
+
 test("an image that is dropped on a text model is refused", options, async () => {
   const { page, context } = await chatting(site);
-  await page.evaluate((bytes) => {
-    const data = new DataTransfer();
-    data.items.add(new File([new Uint8Array(bytes)], "dot.png", { type: "image/png" }));
-    document.querySelector(".composer").dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
-  }, [...PNG]);
+  await drop(page, ".composer", [{ name: "dot.png", type: "image/png", bytes: [...PNG] }]);
   await page.getByRole("alert").getByText("org/chat does not support images. Choose a vision model.").waitFor();
   await send(page, "words");
+  await context.close();
+});
+
+test("files are dropped anywhere on the conversation; what cannot be read is named, and the page stays open", options, async () => {
+  const { page, context, problems } = await chatting(site, {}, "org/seeing");
+  await send(page, "words");
+  const files = [{ name: "notes", type: "", folder: true }, { name: "bees.txt", type: "text/plain", bytes: [...Buffer.from("Bees.")] }];
+  assert.ok(await drop(page, ".log", [...files, { name: "drawing.svg", type: "image/svg+xml", bytes: [...Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>')] }]));
+  const alert = page.locator(".attached").getByRole("alert");
+  await alert.getByText(/notes cannot be read\. Choose files, not a folder\. “drawing\.svg”: /).waitFor();
+  assert.deepEqual(await page.locator(".composer .chips li").allInnerTexts(), ["bees.txt"]);
+  assert.equal(await page.locator(".composer .chips img").count(), 0);
+  // Next to the conversation, a file is neither attached nor opened.
+  assert.ok(await drop(page, "header", files));
+  assert.equal(await page.locator(".composer .chips li").count(), 1);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("an image of an earlier question that cannot be read does not block the conversation", options, async () => {
+  const conversation = { id: "x", name: "Drawing", model: "org/seeing", completion: false, updated: 1, turns: [{ role: "user", text: "What is it?", files: [{ name: "drawing.svg", image: "drawing" }] }, { role: "assistant", text: "", error: { code: "request", message: "The image could not be decoded." } }] };
+  const prepare = `if (!localStorage.getItem("jerboa.conversation")) {
+    localStorage.setItem("jerboa.chat.model", '{"source":"org/seeing","label":"org/seeing","options":{}}');
+    localStorage.setItem("jerboa.conversations", ${JSON.stringify(JSON.stringify([conversation]))});
+    localStorage.setItem("jerboa.conversation", '"x"');
+  }`;
+  const { page, context, problems } = await site.open({}, prepare);
+  await page.evaluate(async () => (await caches.open("jerboa-attachments")).put(new URL("attachments/drawing", document.baseURI).href, new Response('<svg xmlns="http://www.w3.org/2000/svg" width="4" height="4"/>', { headers: { "content-type": "image/svg+xml" } })));
+  await page.reload();
+  await page.locator(".turn.user").getByRole("img", { name: "drawing.svg" }).waitFor();
+  await page.getByRole("button", { name: /^org\/seeing/ }).waitFor();
+  // The failed answer says why.
+  await page.locator("article").getByRole("alert").getByText("The image could not be decoded.").waitFor();
+  await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
+  await page.locator("article").getByRole("alert").getByText(/“drawing\.svg”: /).waitFor();
+  await send(page, "Never mind.");
+  await lastAnswer(page).locator(".prose").getByText("Never mind.").waitFor();
+  assert.equal(await lastAnswer(page).getByRole("alert").count(), 0);
+  assert.deepEqual(problems, []);
   await context.close();
 });
 

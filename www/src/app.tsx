@@ -20,6 +20,13 @@ function fromAddress(): string {
   return TABS.some((tab) => tab.id === id) ? id : TABS[0]!.id;
 }
 
+/** Keeps the browser from opening files that are dropped where the page does not accept them. */
+function refuseFiles(event: DragEvent): void {
+  if (event.defaultPrevented || !event.dataTransfer?.types.includes("Files")) return;
+  event.preventDefault();
+  event.dataTransfer.dropEffect = "none";
+}
+
 export function App() {
   useEffect(() => {
     void checkWebGpu();
@@ -31,7 +38,13 @@ export function App() {
     }, 5000);
     const moved = (): void => void (current.value = fromAddress());
     addEventListener("hashchange", moved);
-    return () => removeEventListener("hashchange", moved);
+    addEventListener("dragover", refuseFiles);
+    addEventListener("drop", refuseFiles);
+    return () => {
+      removeEventListener("hashchange", moved);
+      removeEventListener("dragover", refuseFiles);
+      removeEventListener("drop", refuseFiles);
+    };
   }, []);
   const tab = TABS.find(({ id }) => id === current.value)!;
   const { View } = tab;

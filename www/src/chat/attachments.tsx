@@ -2,9 +2,11 @@
 
 import { signal } from "@preact/signals";
 import type { Model } from "jerboa";
+import { asError, canRetry, userMessage } from "../errors";
 import { COMPOSER } from "../strings";
 import { textFileProblem } from "../text-file";
 import { announce } from "../ui/announce";
+import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 
 /** An image or text file of a message. */
@@ -22,20 +24,61 @@ const TEXT_TYPES = "text/*,.md,.txt,.csv,.json,.html,.xml,.yaml,.toml,.rs,.js,.t
 export const attached = signal<Attachment[]>([]);
 /** Why the last files were not attached. */
 const problem = signal("");
+/** Images that a model has encoded. */
+const encoded = new WeakSet<Blob>();
 
 /** Whether a model accepts images. */
 export const acceptsImages = (model: Model | undefined): boolean => model?.info.capabilities?.includes("image") === true;
 
+/** Why a model cannot read an image; undefined if it can. Errors that say nothing about the image are thrown. */
+export async function imageProblem(model: Model, name: string, blob: Blob): Promise<string | undefined> {
+  if (encoded.has(blob)) return undefined;
+  try {
+    await model.encodeImage(blob);
+    encoded.add(blob);
+    return undefined;
+  } catch (thrown) {
+    const error = asError(thrown);
+    if (canRetry(error)) throw error;
+    return `“${name}”: ${userMessage(error).text}`;
+  }
+}
+
 /** Attaches files: images where the model accepts them, and files that are text. */
 export async function attach(files: readonly File[], model: Model | undefined): Promise<void> {
+  const problems: string[] = [];
+  const refuse = (why: string): void => {
+    problems.push(why);
+    problem.value = problems.join(" ");
+  };
   problem.value = "";
   for (const file of files) {
     const image = file.type.startsWith("image/");
-    const reason = !image ? await textFileProblem(file) : acceptsImages(model) ? "" : COMPOSER.noImages(model?.info.model ?? "");
-    if (reason) problem.value = reason;
-    else attached.value = [...attached.peek(), { name: file.name, kind: image ? "image" : "text", blob: file, url: image ? URL.createObjectURL(file) : "" }];
+    const why = !image ? await textFileProblem(file) : acceptsImages(model) ? "" : COMPOSER.noImages(model?.info.model ?? "");
+    if (why) {
+      refuse(why);
+      continue;
+    }
+    const item: Attachment = { name: file.name, kind: image ? "image" : "text", blob: file, url: image ? URL.createObjectURL(file) : "" };
+    attached.value = [...attached.peek(), item];
+    // The image is shown while the model encodes it, which may have to wait for an answer.
+    if (!image || !model) continue;
+    void imageProblem(model, file.name, file).then(
+      (found) => {
+        if (!found || !attached.peek().includes(item)) return;
+        detach(item);
+        refuse(found);
+        announce(found);
+      },
+      () => undefined,
+    );
   }
   announce(problem.value || COMPOSER.attached(files.length));
+}
+
+function detach(item: Attachment): void {
+  attached.value = attached.peek().filter((each) => each !== item);
+  if (item.url) URL.revokeObjectURL(item.url);
 }
 
 /** Takes the attachments for a message. */
@@ -68,8 +111,8 @@ export function AttachButton({ model, disabled }: { model: Model | undefined; di
 export function Attached() {
   if (attached.value.length === 0 && !problem.value) return null;
   const remove = (item: Attachment): void => {
-    attached.value = attached.peek().filter((each) => each !== item);
-    if (item.url) URL.revokeObjectURL(item.url);
+    detach(item);
+    refocus(".composer textarea");
   };
   return (
     <div class="attached">

@@ -74,13 +74,6 @@ export function Composer({ ready, coming, busy, completion, meter, model, onSend
         event.preventDefault();
         send();
       }}
-      onDragOver={(event) => !completion && event.preventDefault()}
-      onDrop={(event) => {
-        const files = [...(event.dataTransfer?.files ?? [])];
-        if (completion || files.length === 0) return;
-        event.preventDefault();
-        void attach(files, model);
-      }}
       onPaste={(event) => {
         const files = [...(event.clipboardData?.files ?? [])];
         if (completion || files.length === 0) return;

@@ -1,14 +1,14 @@
 /** The conversation and its running answer. */
 
 import { batch, computed, effect, signal, untracked } from "@preact/signals";
-import type { ChatMessage, ChatStream, GenerationResult, ImagePart, Model, ModelInfo, TextPart, ToolCall, ToolCallDelta } from "jerboa";
+import { type ChatMessage, type ChatStream, type GenerationResult, type ImagePart, JerboaError, type Model, type ModelInfo, type TextPart, type ToolCall, type ToolCallDelta } from "jerboa";
 import { asError } from "../errors";
 import { recordRate } from "../model/decode-rate";
 import { CHAT, DEVICE, MESSAGE } from "../strings";
 import { announce } from "../ui/announce";
 import { adapterOf } from "./adapter-store";
 import { answerFields } from "./answer-store";
-import { acceptsImages, type Attachment } from "./attachments";
+import { acceptsImages, type Attachment, imageProblem } from "./attachments";
 import { documentOf, forget, open, refresh, saveConversation, saved, unfinished } from "./history";
 import { putImage } from "./image-store";
 import { sampling, settings } from "./settings-store";
@@ -305,6 +305,7 @@ export class Conversation {
     const params = given.temperature === undefined ? { ...otherwise, ...given } : given;
     try {
       await this.#lookUp(model, history, files, controller.signal);
+      if (acceptsImages(model)) await checkImages(model, history);
       const begun = turn.text.peek();
       if (!model.info.hasChatTemplate) await complete(model, (history.at(-1)?.text.peek() ?? "") + begun, params, answer, controller.signal);
       else await chat(model, this.messages(history, acceptsImages(model)), params, answer, controller.signal);
@@ -333,6 +334,17 @@ function turnFile({ name, kind, blob, url }: Attachment): TurnFile {
   const image = newId();
   void putImage(image, blob).catch(() => undefined);
   return { name, image, blob: signal(blob), url: signal(url) };
+}
+
+/** Refuses an image of the last question that the model cannot read, and drops those of earlier ones. */
+async function checkImages(model: Model, history: Turn[]): Promise<void> {
+  for (const turn of history) {
+    for (const { name, blob } of turn.files) {
+      const problem = blob.peek() && (await imageProblem(model, name, blob.peek()!));
+      if (problem && turn === history.at(-1)) throw new JerboaError("request", problem);
+      if (problem) blob.value = undefined;
+    }
+  }
 }
 
 /** A question with the passages and images of its files. */

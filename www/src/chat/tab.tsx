@@ -2,7 +2,7 @@
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import type { Model } from "jerboa";
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, TargetedDragEvent } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { bytes, parameters } from "../format";
 import { BUNDLED_CHAT, CHAT_SUGGESTIONS } from "../model/catalog";
@@ -18,6 +18,7 @@ import { Notice } from "../ui/notice";
 import { ariaShortcut, onShortcut, shortcutHint } from "../ui/shortcuts";
 import { chatAdapter } from "./adapter-store";
 import { AnswerSheet } from "./answer-sheet";
+import { attach } from "./attachments";
 import { Composer } from "./composer";
 import { ContextMeter } from "./context-meter";
 import { Conversation } from "./conversation";
@@ -71,8 +72,19 @@ export function ChatTab() {
     return () => ends.forEach((end) => end());
   }, []);
 
+  // A story has no attachments.
+  const dragged = (event: TargetedDragEvent<HTMLElement>): void => {
+    if (!completion && event.dataTransfer?.types.includes("Files")) event.preventDefault();
+  };
+  const drop = (event: TargetedDragEvent<HTMLElement>): void => {
+    const files = [...(event.dataTransfer?.files ?? [])];
+    if (completion || files.length === 0) return;
+    event.preventDefault();
+    void attach(files, model);
+  };
+
   return (
-    <div class="chat">
+    <div class="chat" onDragOver={dragged} onDrop={drop}>
       <div class="toolbar" role="toolbar" aria-label={TOOLBAR.label}>
         <ModelButton onClick={() => choose(false)} />
         <span class="grow" />
