@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
-import { answered, chatting, closeSheet, field, pick, send, sheet } from "./support/states.mjs";
+import { answered, chatting, closeSheet, field, pick, send, shape, sheet } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site;
@@ -58,6 +58,10 @@ test("models that decode greedily by default are sampled in a chat; the user's t
     return page.evaluate(() => window.requests.at(-1).temperature);
   };
   assert.equal(await temperature("once"), undefined, "a story");
+  // A story, too, has several continuations.
+  await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
+  await page.getByRole("button", { name: "Previous answer", exact: true }).click();
+  await page.getByLabel("Answer 1 of 2", { exact: true }).waitFor();
   await pick(page, "org/chat");
   await page.getByRole("button", { name: /^org\/chat/ }).waitFor();
   assert.equal(await temperature("one"), undefined, "the model's own");
@@ -290,5 +294,67 @@ test("an answer of another tab is not interrupted, and both tabs' turns of one c
   await page.locator('article[data-state="running"]').waitFor({ state: "detached" });
   const saved = () => page.evaluate(() => JSON.parse(localStorage.getItem("jerboa.conversations")).map(({ turns }) => turns.map(({ text }) => text.length)));
   assert.deepEqual((await saved()).map((turns) => turns.length).sort(), [6, 8]);
+  await context.close();
+});
+
+test("an edit waits for the running answer; Escape returns the focus to its button", options, async () => {
+  const { page, context } = await chatting(site);
+  await send(page, "first");
+  const edit = page.getByRole("button", { name: "Edit this message", exact: true }).first();
+  const editor = page.getByRole("textbox", { name: "Your message", exact: true });
+  await edit.click();
+  await editor.press("Escape");
+  await page.waitForFunction(() => document.activeElement?.getAttribute("aria-label") === "Edit this message");
+  await edit.click();
+  await editor.fill("other");
+  const again = page.getByRole("button", { name: "Send again", exact: true });
+  // A double click on Send sends; it does not stop the answer.
+  const words = "word ".repeat(400).trim();
+  await field(page).fill(words);
+  await page.getByRole("button", { name: "Send", exact: true }).dblclick();
+  await page.locator('article[data-state="running"]').waitFor();
+  assert.ok(await again.isDisabled());
+  await editor.press("Enter");
+  await page.locator('article[data-state="running"]').waitFor({ state: "detached" });
+  assert.equal((await page.locator("article .prose").last().innerText()).trim().length, words.length);
+  assert.equal(await editor.inputValue(), "other");
+  await answered(page, () => again.click());
+  assert.deepEqual(await questions(page), ["other"]);
+  await context.close();
+});
+
+test("numbers out of range are clamped; an invalid schema is refused, and a failed answer says so after a reload", options, async () => {
+  const { page, context, problems } = await chatting(site);
+  await send(page, "first");
+  await sheet("Settings")(page);
+  for (const [label, given, shown] of [["Top-k", "1e15", "4294967295"], ["Seed", "1e23", "9007199254740991"], ["Max tokens", "1e20", "4294967295"], ["Temperature", "9", "2"]]) {
+    const number = page.getByRole("spinbutton", { name: label, exact: true });
+    await number.fill(given);
+    await number.blur();
+    assert.equal(await number.inputValue(), shown, label);
+  }
+  await closeSheet(page);
+  await send(page, "second");
+  assert.equal(await page.getByRole("article").getByRole("alert").count(), 0, "the engine accepts the limits");
+  await shape(page, async (dialog) => {
+    await dialog.getByRole("combobox", { name: "Format" }).selectOption("JSON of a schema");
+    await dialog.getByRole("textbox", { name: "JSON schema" }).fill("{");
+  });
+  await field(page).fill("third");
+  await field(page).press("Enter");
+  await page.locator(".composer").getByRole("alert").getByText(/^The JSON schema cannot be used\. Correct it under “Answers”.*Not JSON/).waitFor();
+  assert.equal(await field(page).inputValue(), "third");
+  assert.deepEqual(await questions(page), ["first", "second"]);
+  await answered(page, () => page.getByRole("button", { name: "Regenerate", exact: true }).click());
+  const failed = page.getByRole("article").last().getByRole("alert").getByText(/^The JSON schema cannot be used/);
+  await failed.waitFor();
+  await page.reload();
+  await failed.waitFor();
+  await shape(page, (dialog) => dialog.getByRole("button", { name: "Reset" }).click());
+  await page.getByRole("button", { name: /^org\/chat/ }).waitFor();
+  await field(page).press("Enter");
+  await page.waitForFunction(() => document.querySelectorAll('.turn.user').length === 3);
+  assert.equal(await page.locator(".composer").getByRole("alert").count(), 0);
+  assert.deepEqual(problems, []);
   await context.close();
 });

@@ -36,9 +36,9 @@ function reasonOf({ code, message }: JerboaError): string {
   return code === "context_full" && !message.includes("overflow") ? "message_too_long" : code;
 }
 
-/** Removes the function or parameter name that starts a refusal. */
+/** Removes the function or parameter name that starts a refusal, but not the name of a file. */
 function withoutName({ code, message }: JerboaError): string {
-  return code === "request" ? message.replace(/^[a-z]\w*: (?=[a-z'])/i, "") : message;
+  return code === "request" ? message.replace(/^(?!\S+\.(?:json|safetensors|gguf): )[a-z][\w.]*: (?=[a-z'])/i, "") : message;
 }
 
 /** Capitalizes a sentence, except when it starts with a file or option name. */

@@ -1,9 +1,9 @@
 /** What an answer may be: its format, the page's tools, and whether the model thinks first. */
 
-import type { ChatCompletionCreateParams, ModelInfo } from "jerboa";
+import { type ChatCompletionCreateParams, JerboaError, type ModelInfo } from "jerboa";
 import { stored } from "../prefs";
 import { TOOLS } from "./tools";
-import { ANSWER } from "../strings";
+import { ANSWER, COMPOSER } from "../strings";
 
 export interface AnswerSettings {
   format: "text" | "json_object" | "json_schema";
@@ -62,14 +62,23 @@ export function schemaProblem(text: string): string | undefined {
   }
 }
 
-/** The fields of a request. A setting that the model does not have is left out. */
+/** Why no answer can have the chosen format; undefined if it can. */
+export function formatProblem(): string | undefined {
+  const { format, schema } = answers.value;
+  const why = format === "json_schema" ? schemaProblem(schema) : undefined;
+  return why && COMPOSER.badSchema(why);
+}
+
+/** The fields of a request. A setting that the model does not have is left out; an invalid schema is refused. */
 export function answerFields(info: ModelInfo): Pick<ChatCompletionCreateParams, "response_format" | "tools" | "enable_thinking" | "reasoning_budget"> {
   const { format, schema, tools, thinking, budget } = answers.peek();
+  const problem = formatProblem();
+  if (problem) throw new JerboaError("request", problem);
   // A grammar would forbid the calls.
   const called = tools && format === "text" && callsTools(info);
   return {
     ...(format === "json_object" ? { response_format: { type: format } } : {}),
-    ...(format === "json_schema" && !schemaProblem(schema) ? { response_format: { type: format, json_schema: { name: "answer", schema: JSON.parse(schema) as Record<string, unknown> } } } : {}),
+    ...(format === "json_schema" ? { response_format: { type: format, json_schema: { name: "answer", schema: JSON.parse(schema) as Record<string, unknown> } } } : {}),
     ...(called ? { tools: TOOLS } : {}),
     ...(thinking !== "default" && switchesThinking(info) ? { enable_thinking: thinking === "on" } : {}),
     ...(budget !== undefined && thinks(info) ? { reasoning_budget: budget } : {}),

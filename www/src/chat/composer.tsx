@@ -9,7 +9,9 @@ import type { ComponentChildren, ComponentType, TargetedKeyboardEvent } from "pr
 import { useEffect, useRef } from "preact/hooks";
 import { CHAT, COMPOSER, UI } from "../strings";
 import { announce } from "../ui/announce";
+import { useDoubleClickGuard } from "../ui/double-click";
 import { Icon } from "../ui/icon";
+import { formatProblem } from "./answer-store";
 import { attach, AttachButton, Attached, type Attachment, takeAttachments } from "./attachments";
 import { draft } from "./history";
 
@@ -33,6 +35,10 @@ const touch = matchMedia("(pointer: coarse)");
 export function Composer({ ready, coming, busy, completion, meter, model, onSend, onStop }: Props) {
   const field = useRef<HTMLTextAreaElement>(null);
   const waits = useSignal(false);
+  /** Whether a message was refused because of the chosen format. */
+  const refused = useSignal(false);
+  const problem = refused.value && !completion ? formatProblem() : undefined;
+  const { started, guard } = useDoubleClickGuard();
 
   useEffect(() => {
     if (ready && !touch.matches && document.activeElement === document.body) field.current?.focus();
@@ -52,6 +58,8 @@ export function Composer({ ready, coming, busy, completion, meter, model, onSend
 
   const send = (): void => {
     if (busy || !draft.value.trim()) return;
+    refused.value = !completion && formatProblem() !== undefined;
+    if (refused.value) return;
     waits.value = !ready && coming;
     if (waits.value) announce(CHAT.waits);
     if (!ready) return;
@@ -72,6 +80,7 @@ export function Composer({ ready, coming, busy, completion, meter, model, onSend
       class="composer"
       onSubmit={(event) => {
         event.preventDefault();
+        started();
         send();
       }}
       onPaste={(event) => {
@@ -82,6 +91,11 @@ export function Composer({ ready, coming, busy, completion, meter, model, onSend
       }}
     >
       {!completion && <Attached />}
+      {problem && (
+        <p class="attached problem" role="alert">
+          {problem}
+        </p>
+      )}
       <textarea
         ref={field}
         rows={1}
@@ -105,10 +119,10 @@ export function Composer({ ready, coming, busy, completion, meter, model, onSend
           class="send"
           aria-label={UI.stop}
           title={COMPOSER.stopHint}
-          onClick={() => {
+          onClick={guard(() => {
             onStop();
             field.current?.focus();
-          }}
+          })}
         >
           <Icon name="stop" />
         </button>

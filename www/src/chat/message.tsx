@@ -8,6 +8,7 @@ import { CopyButton, copyText } from "../ui/copy";
 import { Icon } from "../ui/icon";
 import { canRead, readAloud, reading, stopReading } from "../speech/read-aloud";
 import { ANSWERS, COMPOSER, LOAD, MESSAGE } from "../strings";
+import { refocus } from "../ui/focus";
 import { Notice } from "../ui/notice";
 import { FileChip } from "./attachments";
 import { asCode, prose } from "./prose";
@@ -39,11 +40,11 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch, answer
   const begun = useComputed(() => turn.text.value !== "");
   const editing = useSignal(false);
   if (editing.value && !running) {
-    return <Editor text={splitThinking(turn.text.peek()).answer.trim()} label={MESSAGE.answer} action={MESSAGE.save} done={onEdit} close={() => (editing.value = false)} />;
+    return <Editor text={splitThinking(turn.text.peek()).answer.trim()} label={MESSAGE.answer} action={MESSAGE.save} done={onEdit} close={() => (editing.value = false)} opener={openerOf(turn)} />;
   }
   const { stats, error } = turn;
   return (
-    <article class="turn" aria-label={given ? MESSAGE.continued : MESSAGE.answer} data-state={running ? "running" : "done"}>
+    <article class="turn" id={elementOf(turn)} aria-label={given ? MESSAGE.continued : MESSAGE.answer} data-state={running ? "running" : "done"}>
       {given ? (
         <p class="continued" dir="auto">
           <span class="given">{given.text}</span>
@@ -59,7 +60,7 @@ export function Message({ turn, given, onAgain, onMore, onEdit, onBranch, answer
           {answers.length > 1 && <Pager turn={turn} answers={answers} onShow={onShow} />}
           {begun.value && <CopyButton small label={MESSAGE.copy} text={() => (given?.text.value ?? "") + turn.text.value} />}
           {begun.value && !given && onEdit && (
-            <button type="button" class="quiet-button" aria-label={MESSAGE.editAnswer} title={MESSAGE.editAnswer} onClick={() => (editing.value = true)}>
+            <button type="button" class="quiet-button edit-turn" aria-label={MESSAGE.editAnswer} title={MESSAGE.editAnswer} onClick={() => (editing.value = true)}>
               <Icon name="pencil" />
             </button>
           )}
@@ -126,26 +127,40 @@ interface EditorProps {
   action: string;
   /** Whether Enter ends the edit; else it starts a new line. */
   isShort?: boolean;
-  /** Receives a text that has changed. */
+  /** Receives a text that has changed; undefined while the conversation cannot change. */
   done: Props["onEdit"];
   close: () => void;
+  /** Selector of the button that opened the editor. */
+  opener: string;
 }
 
+/** Id of a turn's element. */
+const elementOf = (turn: Turn): string => `turn-${turn.id}`;
+
+/** Selector of the button that edits a turn. */
+const openerOf = (turn: Turn): string => `#${elementOf(turn)} .edit-turn`;
+
 /** Edits a message or an answer where it stands. */
-function Editor({ text, label, action, isShort = false, done, close }: EditorProps) {
+function Editor({ text, label, action, isShort = false, done, close, opener }: EditorProps) {
   const field = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
     if (!field.current) return;
     field.current.style.height = `${field.current.scrollHeight}px`;
     field.current.focus();
   }, []);
+  const cancel = (): void => {
+    close();
+    refocus(opener);
+  };
   const end = (): void => {
     const now = field.current?.value.trim();
+    if (!done) return;
+    if (!now || now === text) return cancel();
     close();
-    if (now && now !== text) done?.(now);
+    done(now);
   };
   const key = (event: TargetedKeyboardEvent<HTMLTextAreaElement>): void => {
-    if (event.key === "Escape") close();
+    if (event.key === "Escape" && !event.isComposing) cancel();
     const ends = isShort ? !event.shiftKey : event.ctrlKey || event.metaKey;
     if (event.key !== "Enter" || !ends || event.isComposing) return;
     event.preventDefault();
@@ -155,10 +170,10 @@ function Editor({ text, label, action, isShort = false, done, close }: EditorPro
     <div class="turn user-edit">
       <textarea ref={field} rows={2} dir="auto" aria-label={label} defaultValue={text} onKeyDown={key} />
       <div class="row">
-        <button type="button" class="primary" onClick={end}>
+        <button type="button" class="primary" disabled={!done} onClick={end}>
           {action}
         </button>
-        <button type="button" class="secondary" onClick={close}>
+        <button type="button" class="secondary" onClick={cancel}>
           {LOAD.cancel}
         </button>
       </div>
@@ -168,9 +183,9 @@ function Editor({ text, label, action, isShort = false, done, close }: EditorPro
 
 function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
   const editing = useSignal(false);
-  if (editing.value) return <Editor text={turn.text.peek()} label={MESSAGE.own} action={MESSAGE.sendAgain} isShort done={onEdit} close={() => (editing.value = false)} />;
+  if (editing.value) return <Editor text={turn.text.peek()} label={MESSAGE.own} action={MESSAGE.sendAgain} isShort done={onEdit} close={() => (editing.value = false)} opener={openerOf(turn)} />;
   return (
-    <div class="turn user">
+    <div class="turn user" id={elementOf(turn)}>
       <span class="unseen">{`${MESSAGE.you}: `}</span>
       {turn.files.length > 0 && (
         <ul class="chips" aria-label={COMPOSER.attachments}>
@@ -189,7 +204,7 @@ function Question({ turn, onEdit }: { turn: Turn; onEdit: Props["onEdit"] }) {
         </details>
       )}
       {onEdit && (
-        <button type="button" class="user-tool" aria-label={MESSAGE.edit} title={MESSAGE.edit} onClick={() => (editing.value = true)}>
+        <button type="button" class="user-tool edit-turn" aria-label={MESSAGE.edit} title={MESSAGE.edit} onClick={() => (editing.value = true)}>
           <Icon name="pencil" />
         </button>
       )}

@@ -4,7 +4,7 @@ import { useId } from "preact/hooks";
 import { Dialog } from "../ui/dialog";
 import { CHAT, SETTINGS, UI } from "../strings";
 import type { Conversation } from "./conversation";
-import { DEFAULTS, set, settings, type Settings } from "./settings-store";
+import { clamped, DEFAULTS, type NumericSetting, RANGES, set, settings, type Settings } from "./settings-store";
 
 interface Props {
   open: boolean;
@@ -24,12 +24,12 @@ export function SettingsSheet({ open, onClose, completion, conversation }: Props
         </>
       )}
       <div class="fields fields-two">
-        <Numeric name="temperature" label={SETTINGS.temperature} min={0} max={2} step={0.05} hint={SETTINGS.temperatureHint} />
-        <Numeric name="maxTokens" label={SETTINGS.maxTokens} min={1} step={1} hint={SETTINGS.maxTokensHint} />
-        <Numeric name="topP" label="Top-p" min={0} max={1} step={0.01} hint={SETTINGS.topPHint} />
-        <Numeric name="topK" label="Top-k" min={0} step={1} hint={SETTINGS.topKHint} />
-        <Numeric name="minP" label="Min-p" min={0} max={1} step={0.01} hint={SETTINGS.minPHint} />
-        <Numeric name="seed" label={SETTINGS.seed} min={0} step={1} hint={SETTINGS.seedHint} />
+        <Numeric name="temperature" label={SETTINGS.temperature} hint={SETTINGS.temperatureHint} />
+        <Numeric name="maxTokens" label={SETTINGS.maxTokens} hint={SETTINGS.maxTokensHint} />
+        <Numeric name="topP" label="Top-p" hint={SETTINGS.topPHint} />
+        <Numeric name="topK" label="Top-k" hint={SETTINGS.topKHint} />
+        <Numeric name="minP" label="Min-p" hint={SETTINGS.minPHint} />
+        <Numeric name="seed" label={SETTINGS.seed} hint={SETTINGS.seedHint} />
       </div>
       <Overflow completion={completion} />
       <button type="button" class="secondary" onClick={() => (settings.value = DEFAULTS)}>
@@ -62,22 +62,18 @@ function System({ label, hint, value, onChange }: SystemProps) {
 }
 
 interface NumericProps {
-  name: Exclude<keyof Settings, "overflow" | "system">;
+  name: NumericSetting;
   label: string;
-  min: number;
-  max?: number;
-  step: number;
   hint: string;
 }
 
-function Numeric({ name, label, min, max, step, hint }: NumericProps) {
+function Numeric({ name, label, hint }: NumericProps) {
+  const { min, max, step } = RANGES[name];
   const id = useId();
   const change = (input: HTMLInputElement): void => {
     // Values out of range are clamped on blur, so that no request is refused.
-    const value = input.value.trim();
-    if (value === "" || !Number.isFinite(Number(value))) return set(name, "");
-    const bounded = Math.min(max ?? Infinity, Math.max(min, Number(value)));
-    set(name, String(step === 1 ? Math.round(bounded) : bounded));
+    set(name, String(clamped(name, input.value) ?? ""));
+    input.value = settings.peek()[name];
   };
   return (
     <div class="field">

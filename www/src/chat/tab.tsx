@@ -296,7 +296,7 @@ function Log({ above, model }: { above: ComponentChildren; model: Model | undefi
             onAgain={model && turn === last && turn.role === "assistant" ? after(() => conversation.again(model)) : undefined}
             onMore={model && turn === last && turn.role === "assistant" ? after(() => conversation.goOn(model)) : undefined}
             onEdit={busy ? undefined : turn.role === "assistant" ? (text) => after(() => conversation.rewrite(turn, text))() : model && ((text) => after(() => conversation.edit(model, turn, text))())}
-            answers={completion ? undefined : conversation.answers(turn)}
+            answers={conversation.answers(turn)}
             onShow={busy ? undefined : (other) => after(() => conversation.show(other))()}
             onBranch={!busy && turns.length > 2 && turn.role === "assistant" ? after(() => conversation.branch(turns[i + 1])) : undefined}
           />

@@ -13,13 +13,16 @@ const weights = signal("auto");
 const embeddingWeights = signal("auto");
 const kv = signal("auto");
 
+/** The longest context that `loadModel` accepts. */
+const MAX_CONTEXT = 2 ** 24;
+
 /** The options that are set. */
 export function advancedOptions(): LoadRequest["options"] {
   const options: LoadRequest["options"] = {};
   if (token.value.trim()) options.token = token.value.trim();
   if (revision.value.trim()) options.revision = revision.value.trim();
   if (endpoint.value.trim()) options.endpoint = endpoint.value.trim();
-  if (Number(maxContext.value) >= 1) options.maxContext = Math.floor(Number(maxContext.value));
+  if (Number(maxContext.value) >= 1) options.maxContext = Math.min(MAX_CONTEXT, Math.floor(Number(maxContext.value)));
   if (weights.value !== "auto") options.weights = weights.value as NonNullable<LoadRequest["options"]["weights"]>;
   if (embeddingWeights.value !== "auto") options.embeddingWeights = embeddingWeights.value as NonNullable<LoadRequest["options"]["embeddingWeights"]>;
   if (kv.value !== "auto") options.kv = kv.value as NonNullable<LoadRequest["options"]["kv"]>;

@@ -7,6 +7,7 @@ import { useEffect } from "preact/hooks";
 import { bytes, milliseconds, parameters } from "../format";
 import { CODEC, TTS_SUGGESTIONS } from "../model/catalog";
 import { HUB, TTS, UI } from "../strings";
+import { useDoubleClickGuard } from "../ui/double-click";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import { codec, ttsSlot } from "./slots";
@@ -60,8 +61,10 @@ function Codec() {
 function Words({ model }: { model: Model }) {
   const words = useSignal(synthesis.made.peek()?.text ?? "");
   const name = useSignal("");
+  const { started, guard } = useDoubleClickGuard();
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
+    started();
     void synthesis.speak(model, words.value, name.value.trim());
   };
   const on = synthesis.speaking.value;
@@ -86,7 +89,7 @@ function Words({ model }: { model: Model }) {
         </div>
         <div class="row">
           {on ? (
-            <button type="button" class="secondary" onClick={() => synthesis.stop()}>
+            <button type="button" class="secondary" onClick={guard(() => synthesis.stop())}>
               {UI.stop}
             </button>
           ) : (
