@@ -8,7 +8,7 @@ import { after, before, test } from "node:test";
 import { untilReads } from "./support/browser.mjs";
 import { fakeEnginePage } from "./support/fake-engine-page.mjs";
 import { startHub } from "./support/hub.mjs";
-import { chatting, copied, send } from "./support/states.mjs";
+import { chatting, closeSheet, copied, send } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
 let site, hub, folder;
@@ -109,6 +109,19 @@ test("the model in use is unloaded and stays so; its code is shown and copied", 
   await use.getByRole("button", { name: "Use in your code" }).click();
   const code = await copied(page, use.getByRole("button", { name: "Copy the code" }));
   assert.match(code, /import \{ loadModel \} from "jerboa";[^]*loadModel\("org\/chat"\)[^]*chat\.completions\.create/);
+  await closeSheet(page);
+  // A model without a chat template, with options.
+  await page.locator(".model-button").click();
+  await page.getByText("Advanced").click();
+  await page.getByRole("combobox", { name: "Weights", exact: true }).selectOption("q4");
+  await page.getByRole("spinbutton", { name: "Context length" }).fill("2048");
+  await page.getByRole("textbox", { name: "From Hugging Face" }).fill("org/base");
+  await page.getByRole("button", { name: "Load", exact: true }).click();
+  await page.getByRole("button", { name: /^org\/base/ }).click();
+  await use.getByRole("button", { name: "Use in your code" }).click();
+  const continues = await copied(page, use.getByRole("button", { name: "Copy the code" }));
+  assert.match(continues, /loadModel\("org\/base", \{ maxContext: 2048, weights: "q4" \}\)[^]*model\.generate\(/);
+  assert.doesNotMatch(continues, /chat\.completions/);
   await use.getByRole("button", { name: "Unload" }).click();
   await page.getByRole("heading", { name: "No model is loaded." }).waitFor();
   await page.getByRole("link", { name: "Embedding", exact: true }).click();

@@ -13,7 +13,7 @@ export function InUse({ slot, onClose }: { slot: ModelSlot; onClose: () => void 
   if (!ready) return null;
   const { info } = ready.model;
   const memory = Object.values(info.bytes ?? {}).reduce((sum: number, size) => sum + (typeof size === "number" ? size : 0), 0);
-  const code = typeof ready.wanted.source === "string" ? snippet(ready.wanted.source, info.task) : undefined;
+  const code = typeof ready.wanted.source === "string" ? snippet(ready.wanted.source, info, { codec: slot.more().codec, ...ready.wanted.options }) : undefined;
   return (
     <section class="group in-use" aria-label={IN_USE.label}>
       <div class="row row-wrap">
