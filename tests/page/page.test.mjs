@@ -428,6 +428,25 @@ test("when storage is full the oldest conversations are dropped", options, async
   await context.close();
 });
 
+test("in Vision the focus stays in the page when its control disappears", options, async () => {
+  const { page, context } = await site.open({}, "", "#vision");
+  await page.getByText("This tiny demo model has random weights").waitFor();
+  const press = async (name) => {
+    await page.getByRole("button", { name, exact: true }).first().focus();
+    await page.keyboard.press("Enter");
+    await focused(page);
+  };
+  await press("Add an example image");
+  await press("Remove House and tree");
+  await press("Add an example image");
+  await page.getByRole("button", { name: "Ask", exact: true }).click();
+  await page.getByRole("button", { name: "Regenerate", exact: true }).waitFor();
+  await press("Regenerate");
+  await page.getByRole("button", { name: "Regenerate", exact: true }).waitFor();
+  await press("New conversation");
+  await context.close();
+});
+
 test("notes are added below an unsent message; all documents are removed only when the user confirms it", options, async () => {
   const { page, context } = await chatting();
   await field(page).fill("not sent yet");

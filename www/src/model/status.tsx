@@ -4,13 +4,27 @@ import type { LoadProgress } from "jerboa";
 import { canRetry } from "../errors";
 import { bytes, seconds } from "../format";
 import { LOAD } from "../strings";
+import { refocus } from "../ui/focus";
 import { Notice } from "../ui/notice";
-import type { ModelSlot, PendingModel } from "./model-store";
+import type { LoadRequest, ModelSlot, PendingModel } from "./model-store";
 
 interface Props {
   slot: ModelSlot;
   pending: PendingModel;
   choose: (advanced: boolean) => void;
+}
+
+/** Moves the focus to the model's button: the used control disappears. */
+const settle = (): void => refocus(".model-button");
+
+function cancel(slot: ModelSlot): void {
+  slot.cancel();
+  settle();
+}
+
+function retry(slot: ModelSlot, wanted: LoadRequest): void {
+  void slot.load(wanted);
+  settle();
 }
 
 /** The label of a load's phase. */
@@ -32,7 +46,7 @@ export function PendingStage({ slot, pending, choose }: Props) {
         {pending.progress?.phase === "weights" && pending.progress.file && <span class="muted"> {pending.progress.file}</span>}
       </p>
       <p class="loading-numbers">{numbersOf(pending.progress)}</p>
-      <button type="button" class="secondary" onClick={() => slot.cancel()}>
+      <button type="button" class="secondary" onClick={() => cancel(slot)}>
         {LOAD.cancel}
       </button>
     </section>
@@ -48,7 +62,7 @@ export function PendingStrip({ slot, pending, choose }: Props) {
         <p class="grow strip-text">
           <strong>{pending.wanted.label}</strong> <span class="muted">{summaryOf(pending.progress)}</span>
         </p>
-        <button type="button" class="quiet-button" onClick={() => slot.cancel()}>
+        <button type="button" class="quiet-button" onClick={() => cancel(slot)}>
           {LOAD.cancel}
         </button>
       </div>
@@ -97,7 +111,7 @@ function Failed({ slot, pending, choose }: Props) {
             </button>
           )}
           {canRetry(error) && (
-            <button type="button" class="primary" onClick={() => void slot.load(wanted)}>
+            <button type="button" class="primary" onClick={() => retry(slot, wanted)}>
               {LOAD.again}
             </button>
           )}
@@ -105,7 +119,7 @@ function Failed({ slot, pending, choose }: Props) {
             {LOAD.other}
           </button>
           {before && (
-            <button type="button" class="secondary" onClick={() => slot.cancel()}>
+            <button type="button" class="secondary" onClick={() => cancel(slot)}>
               {LOAD.dismiss}
             </button>
           )}

@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { LOAD } from "../strings";
+import { refocus } from "../ui/focus";
 import { Notice } from "../ui/notice";
 import type { ModelSlot } from "./model-store";
 
@@ -14,7 +15,12 @@ export interface Kept {
 /** The model that a slot has kept instead of the refused one. */
 export function keptModel(slot: ModelSlot): Kept | undefined {
   const before = slot.current.value;
-  return before && slot.refused.value ? { label: before.wanted.label, dismiss: () => slot.dismiss() } : undefined;
+  return before && slot.refused.value ? { label: before.wanted.label, dismiss: () => dismiss(slot) } : undefined;
+}
+
+function dismiss(slot: ModelSlot): void {
+  slot.dismiss();
+  refocus(".model-button");
 }
 
 interface Props {

@@ -7,6 +7,7 @@ import { useEffect } from "preact/hooks";
 import { userMessage } from "../errors";
 import { milliseconds } from "../format";
 import { COMPOSER, MESSAGE, VISION } from "../strings";
+import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { Camera } from "./camera";
 import { example } from "./example";
@@ -42,6 +43,16 @@ export function ImageList({ talk, model }: { talk: VisionChat; model: Model }) {
     event.currentTarget.value = "";
   };
   const shots = talk.shots.value;
+  /** The used control disappears. */
+  const settle = (): void => refocus(".composer input");
+  const remove = (shot: ImageItem): void => {
+    talk.remove(shot);
+    settle();
+  };
+  const addExample = async (): Promise<void> => {
+    add([await example()]);
+    settle();
+  };
   return (
     <section class={over.value ? "panel panel-over" : "panel"} aria-label={VISION.images} onDragOver={dragged} onDragLeave={() => (over.value = false)} onDrop={drop}>
       <div class="panel-head">
@@ -52,7 +63,7 @@ export function ImageList({ talk, model }: { talk: VisionChat; model: Model }) {
           {shots.map((shot) => (
             <li key={shot.id}>
               <ImageFacts shot={shot} />
-              <button type="button" class="icon-button" aria-label={COMPOSER.remove(shot.name)} onClick={() => talk.remove(shot)}>
+              <button type="button" class="icon-button" aria-label={COMPOSER.remove(shot.name)} onClick={() => remove(shot)}>
                 <Icon name="trash" />
               </button>
             </li>
@@ -70,7 +81,7 @@ export function ImageList({ talk, model }: { talk: VisionChat; model: Model }) {
         </button>
       </div>
       {shots.length === 0 && (
-        <button type="button" class="secondary" onClick={() => void example().then((blob) => add([blob]))}>
+        <button type="button" class="secondary" onClick={() => void addExample()}>
           {VISION.example}
         </button>
       )}

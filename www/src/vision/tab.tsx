@@ -11,6 +11,8 @@ import { ModelSlot } from "../model/model-store";
 import { ModelStage } from "../model/stage";
 import { type Kept, WrongModel } from "../model/wrong-model";
 import { HUB, LOAD, TAB_NAMES, TOOLBAR, UI, VISION } from "../strings";
+import { useDoubleClickGuard } from "../ui/double-click";
+import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { ImageFacts, ImageList } from "./images";
 import { type VisionTurn, VisionChat } from "./vision-chat";
@@ -20,6 +22,9 @@ import { locale } from "../language";
 const slot = new ModelSlot("vision", ({ model }) => acceptsImages(model));
 const vision = new VisionChat();
 let met: Model | undefined;
+
+/** Gets the focus of controls that disappear. */
+const QUESTION = ".composer input";
 
 export function VisionTab() {
   useEffect(() => {
@@ -31,6 +36,10 @@ export function VisionTab() {
     met = model;
     if (model && acceptsImages(model)) vision.setModel(model);
   });
+  const renew = (): void => {
+    vision.clear();
+    refocus(QUESTION);
+  };
   return (
     <ModelStage
       slot={slot}
@@ -43,7 +52,7 @@ export function VisionTab() {
         <>
           <span class="grow" />
           {vision.turns.value.length > 0 && (
-            <button type="button" class="icon-button" aria-label={VISION.fresh} title={VISION.fresh} onClick={() => vision.clear()}>
+            <button type="button" class="icon-button" aria-label={VISION.fresh} title={VISION.fresh} onClick={renew}>
               <Icon name="plus" />
             </button>
           )}
@@ -106,6 +115,10 @@ function Log({ model }: { model: Model }) {
   useEffect(() => end.current?.scrollIntoView({ block: "nearest" }), [turns.length]);
   if (turns.length === 0) return <p class="hint">{VISION.begin}</p>;
   const last = turns.at(-1);
+  const again = (): void => {
+    void vision.again(model);
+    refocus(QUESTION);
+  };
   return (
     <section class="talk" aria-label={VISION.conversation}>
       {turns.map((turn) => (
@@ -119,7 +132,7 @@ function Log({ model }: { model: Model }) {
               ))}
             </ul>
           )}
-          <Message turn={turn} onAgain={turn === last && turn.role === "assistant" ? () => void vision.again(model) : undefined} />
+          <Message turn={turn} onAgain={turn === last && turn.role === "assistant" ? again : undefined} />
           <Encoded turn={turn} />
         </div>
       ))}
@@ -136,12 +149,14 @@ function Ask({ model }: { model: Model }) {
   const question = useSignal("");
   const field = useRef<HTMLInputElement>(null);
   const busy = vision.busy.value;
+  const { started, guard } = useDoubleClickGuard();
   const asked = vision.turns.value.length > 0;
   const usual = vision.shots.value.at(-1)?.video ? VISION.defaultVideoQuestion : VISION.defaultQuestion;
   const ready = !busy && (asked || vision.shots.value.some(({ error }) => !error.value));
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     if (!ready) return;
+    started();
     void vision.ask(model, question.value.trim() || usual);
     question.value = "";
     field.current?.focus();
@@ -150,7 +165,7 @@ function Ask({ model }: { model: Model }) {
     <form class="composer composer-wide" onSubmit={submit}>
       <input ref={field} type="text" class="grow" aria-label={VISION.question} dir="auto" placeholder={usual} enterkeyhint="send" value={question} onInput={(e) => (question.value = e.currentTarget.value)} />
       {busy ? (
-        <button type="button" class="send" aria-label={UI.stop} onClick={() => vision.stop()}>
+        <button type="button" class="send" aria-label={UI.stop} onClick={guard(() => vision.stop())}>
           <Icon name="stop" />
         </button>
       ) : (
