@@ -10,10 +10,12 @@ import { ROOT } from "./support/paths.mjs";
 import { answered, chatting as openChat, closeSheet, field, pick, send, shape, STATES, VISITS } from "./support/states.mjs";
 
 const options = { timeout: 120_000 };
+const INSECURE = "insecure.test";
 let site;
 
 before(async () => {
-  site = await fakeEnginePage();
+  // A name that is not localhost: its pages have no secure connection.
+  site = await fakeEnginePage([`--host-resolver-rules=MAP ${INSECURE} 127.0.0.1`]);
 }, options);
 after(() => site?.close());
 
@@ -425,6 +427,14 @@ test("when storage is full the oldest conversations are dropped", options, async
   await shot(page, "page-evicted");
   await notice.getByRole("button", { name: "Dismiss", exact: true }).click();
   await notice.waitFor({ state: "detached" });
+  await context.close();
+});
+
+test("without a secure connection the page says so", options, async () => {
+  const { page, context, problems } = await site.open();
+  await page.goto(site.url.replace("127.0.0.1", INSECURE));
+  await page.getByRole("heading", { name: "WebGPU requires a secure connection.", exact: true }).waitFor();
+  assert.deepEqual(problems, []);
   await context.close();
 });
 

@@ -324,8 +324,9 @@ export class Conversation {
 /** Name of the lock of a conversation whose answer is being generated. */
 const lockOf = (id: string): string => `jerboa-answer-${id}`;
 
+/** A new id. Without a secure connection there are no UUIDs, and no models whose answers would be stored. */
 function newId(): string {
-  return crypto.randomUUID();
+  return crypto.randomUUID?.() ?? "";
 }
 
 /** A file of a message; images are also stored. */
