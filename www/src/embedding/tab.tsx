@@ -8,6 +8,7 @@ import { EMBEDDING_SUGGESTIONS, BUNDLED_ENCODER, MINILM } from "../model/catalog
 import { ModelStage } from "../model/stage";
 import { type Kept, WrongModel } from "../model/wrong-model";
 import { EMBEDDING, HUB, LOAD, TAB_NAMES, UI } from "../strings";
+import { refocus } from "../ui/focus";
 import { Notice } from "../ui/notice";
 import { Documents } from "./documents";
 import { Library } from "./library";
@@ -91,6 +92,10 @@ function Working() {
   const work = library.work.value;
   if (!work || work.what === EMBEDDING.searching) return null;
   const share = work.total ? work.done / work.total : undefined;
+  const stop = (): void => {
+    library.stop();
+    refocus(".search input", ".desk-side textarea");
+  };
   return (
     <section class="panel working" aria-label={work.what}>
       <div class="row">
@@ -98,7 +103,7 @@ function Working() {
           {work.what}
           {work.total > 0 && <span class="muted">{` ${EMBEDDING.progress(work.done, work.total)}`}</span>}
         </span>
-        <button type="button" class="quiet-button" onClick={() => library.stop()}>
+        <button type="button" class="quiet-button" onClick={stop}>
           {UI.stop}
         </button>
       </div>

@@ -13,6 +13,7 @@ import { WrongModel } from "../model/wrong-model";
 import { save } from "../ui/save";
 import { CHAT, COMPOSER, HUB, MESSAGE, TRAIN, UI } from "../strings";
 import { textFileProblem } from "../text-file";
+import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { Notice } from "../ui/notice";
 import { Curve } from "./curve";
@@ -81,6 +82,10 @@ function Data({ model }: { model: Model }) {
     if (!problem.value) text.value = { name: file.name, content: await file.text() };
     input.value = "";
   };
+  const remove = (): void => {
+    text.value = { name: "", content: EXAMPLE };
+    refocus(`[id="${id}"]`);
+  };
   return (
     <section class="panel" aria-label={TRAIN.data}>
       <p class="hint">{TRAIN.intro}</p>
@@ -88,7 +93,7 @@ function Data({ model }: { model: Model }) {
         <div class="row">
           <Icon name="file" />
           <span class="grow document-name" dir="auto">{text.value.name}</span>
-          <button type="button" class="icon-button" aria-label={COMPOSER.remove(text.value.name)} disabled={busy} onClick={() => (text.value = { name: "", content: EXAMPLE })}>
+          <button type="button" class="icon-button" aria-label={COMPOSER.remove(text.value.name)} disabled={busy} onClick={remove}>
             <Icon name="trash" />
           </button>
         </div>
