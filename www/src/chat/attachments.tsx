@@ -39,7 +39,7 @@ export async function imageProblem(model: Model, name: string, blob: Blob): Prom
     return undefined;
   } catch (thrown) {
     const error = asError(thrown);
-    if (canRetry(error)) throw error;
+    if (canRetry(error) || error.code === "out_of_memory") throw error;
     return `“${name}”: ${userMessage(error).text}`;
   }
 }

@@ -106,7 +106,7 @@ export class Conversation {
 
   /** Edits a user message in a new conversation; the original conversation is kept. */
   async edit(model: Model, turn: Turn, text: string): Promise<void> {
-    this.branch(turn);
+    this.#branch(turn);
     await this.#ask(model, text, turn.files);
   }
 
@@ -121,13 +121,17 @@ export class Conversation {
 
   /** Starts a new conversation with the turns before `before`, or with all turns. */
   branch(before?: Turn): void {
+    this.#branch(before);
+    // Its files stay stored as long as it refers to them.
+    this.#keep("");
+  }
+
+  #branch(before?: Turn): void {
     this.stop();
     const turns = this.turns.peek();
     const end = before ? turns.indexOf(before) : turns.length;
     this.#fork();
     this.#thread.restore(turns.slice(0, end).map(savedTurn));
-    // Its files stay stored as long as it refers to them.
-    if (end > 0) this.#keep("");
   }
 
   /** Continues under another id. The passages of its text files stay those of the original. */
