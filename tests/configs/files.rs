@@ -3,6 +3,7 @@
 
 use jerboa::arch::LoadConfig;
 use jerboa::exec::{ModelFiles, PrecisionOptions, RunOptions, Session};
+use jerboa::format::Encoding;
 use jerboa::gpu::DeviceOptions;
 use jerboa::kernels::attention::Kv;
 use jerboa::task::SentenceTransformersConfig;
@@ -244,6 +245,44 @@ fn a_head_without_an_embedding_is_tied() {
         table.expect("a table").0 = "lm_head.weight".into();
     });
     assert!(distance(&folder.0, "qwen2") < 2e-4);
+}
+
+/// Older GPTQ checkpoints describe their packing in a file of its own.
+#[test]
+fn quantize_config_is_read_where_config_has_no_block() {
+    for (format, minus_one) in [("gptq", true), ("gptq_v2", false)] {
+        let folder = Folder::new(&format!("sidecar-{format}"));
+        let from = golden("quant/model_gptq");
+        let mut config = config_of(&from);
+        config
+            .as_object_mut()
+            .expect("fields")
+            .remove("quantization_config");
+        folder.write("config.json", &config.to_string());
+        let block = json!({ "bits": 4, "group_size": 32, "checkpoint_format": format });
+        folder.write("quantize_config.json", &block.to_string());
+        let weights = folder.0.join("model.safetensors");
+        std::fs::copy(from.join("model.safetensors"), weights).expect("weights");
+        let files = files(&folder.0).expect("files");
+        let found: Vec<bool> = files
+            .weights
+            .iter()
+            .filter_map(|weight| match weight.encoding {
+                Encoding::Gptq { minus_one, .. } => Some(minus_one),
+                _ => None,
+            })
+            .collect();
+        assert!(
+            !found.is_empty() && found.iter().all(|found| *found == minus_one),
+            "{format}"
+        );
+        folder.write("quantize_config.json", "{");
+        let error = self::files(&folder.0).expect_err("no JSON");
+        assert!(
+            error.to_string().contains("quantize_config.json"),
+            "{error}"
+        );
+    }
 }
 
 /// Models with another family's tensor names, and fields that do not distinguish them.

@@ -3,7 +3,8 @@
 use jerboa::arch::{find_gguf, find_mlc};
 use jerboa::exec::{ModelFiles, RunOptions, Session};
 use jerboa::format::{
-    Checkpoint, CheckpointFile, Dtype, TensorInfo, check_parts, detect, gguf, mlc,
+    Checkpoint, CheckpointFile, Dtype, Encoding, PartBytes, PartRole, TensorInfo, check_parts,
+    detect, gguf, mlc, transcode,
 };
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -427,6 +428,78 @@ fn quantized_tensors_that_do_not_fit() {
         );
         assert!(found.to_string().contains(expected), "{expected}: {found}");
     }
+}
+
+/// GPTQ codes and the packing that a quantization block describes: whether zero points are stored
+/// minus one, or why it is refused.
+#[test]
+fn packings_of_integer_codes_are_read_or_refused_by_name() {
+    use Dtype::{F16, I32};
+    let tensors: &[Tensor<'_>] = &[
+        ("m.qweight", I32, &[8, 32]),
+        ("m.qzeros", I32, &[2, 4]),
+        ("m.scales", F16, &[2, 32]),
+    ];
+    let read = |block: Value| {
+        let config = json!({ "quantization_config": block });
+        let weights = detect(&config, &checkpoint(tensors), &jerboa::SortedMap::new());
+        match weights.get("m.weight", "a model")?.encoding {
+            Encoding::Gptq { minus_one, .. } => Ok::<_, Error>(minus_one),
+            other => panic!("{}", other.name()),
+        }
+    };
+    let auto_round = |field: &str, packing: &str| {
+        let mut block = json!({ "quant_method": "auto-round", "bits": 4, "group_size": 32 });
+        block[field] = packing.into();
+        block
+    };
+    for (field, packing, minus_one) in [
+        ("packing_format", "auto_round:auto_gptq", true),
+        ("packing_format", "auto_round:gptqmodel", false),
+        ("packing_format", "auto_round", false),
+        ("backend", "auto_round:gptq:exllamav2", true),
+        ("backend", "auto_round:tritonv2", false),
+        ("backend", "auto_round:exllamav2", false),
+        ("backend", "auto", true),
+        ("iters", "200", true),
+    ] {
+        let found = read(auto_round(field, packing)).expect(packing);
+        assert_eq!(found, minus_one, "{field} {packing}");
+    }
+    let mut intel = auto_round("backend", "auto_round:tritonv2");
+    intel["quant_method"] = "intel/auto-round".into();
+    assert!(!read(intel).expect("the older method's name"));
+    for (block, expected) in [
+        (
+            auto_round("packing_format", "auto_round:llm_compressor"),
+            "Its 'packing_format' is auto_round:llm_compressor;",
+        ),
+        (
+            auto_round("backend", "auto_round:qbits"),
+            "Its 'backend' is auto_round:qbits;",
+        ),
+        (
+            auto_round("packing_format", "auto_round:auto_awq"),
+            "Its shapes match neither GPTQ nor AWQ gemm;",
+        ),
+        (
+            json!({ "quant_method": "squeezellm" }),
+            "Its 'quant_method' is squeezellm;",
+        ),
+    ] {
+        let error = read(block).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    let awq: &[Tensor<'_>] = &[
+        ("m.qweight", I32, &[64, 4]),
+        ("m.qzeros", I32, &[2, 4]),
+        ("m.scales", F16, &[2, 32]),
+    ];
+    let config =
+        json!({ "quantization_config": auto_round("packing_format", "auto_round:auto_awq") });
+    let weights = detect(&config, &checkpoint(awq), &jerboa::SortedMap::new());
+    let weight = weights.get("m.weight", "a model").expect("AWQ");
+    assert_eq!(weight.encoding.name(), "awq 4 bit group 32");
 }
 
 #[test]

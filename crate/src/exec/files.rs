@@ -15,7 +15,9 @@ use crate::arch::{self, Container, EncoderGraph, EncoderHead, HeadlessEncoder, L
 use crate::format::gguf::mmproj::{self, MmprojSpec};
 use crate::format::gguf::{self, Gguf, config::FACTOR_TENSORS, config::RopeFactors};
 use crate::format::{
-    Checkpoint, Float, PartRole, TensorInfo, Weights, detect, detect::metadata_tensors, mlc,
+    Checkpoint, Float, PartRole, TensorInfo, Weights, detect,
+    detect::{metadata_tensors, needs_quantize_config},
+    mlc,
 };
 use crate::gpu::Buffer;
 use crate::hub::{Chunk, Source};
@@ -354,7 +356,9 @@ impl ModelFiles {
                 config.scalars.insert(name, f64::from(number));
             }
         }
-        let mut weights = detect(config.json(), &checkpoint, &side);
+        let quantized = read_quantize_config(source, config.json(), &checkpoint).await?;
+        let fields = quantized.as_ref().unwrap_or(config.json());
+        let mut weights = detect(fields, &checkpoint, &side);
         arch::sanitize(&config, &mut weights)?;
         complete(&mut config, &weights);
         let mut graph = match purpose {
@@ -576,6 +580,29 @@ fn complete(config: &mut LoadConfig, weights: &Weights) {
     if !HEAD_TENSORS.iter().any(|name| weights.contains(name)) {
         config.tied_head = Some(true);
     }
+}
+
+/// Adds quantize_config.json to config.json, which older GPTQ checkpoints leave without a
+/// quantization block; `None` for other models.
+async fn read_quantize_config(
+    source: &Source,
+    config: &Value,
+    checkpoint: &Checkpoint,
+) -> Result<Option<Value>> {
+    const FILE: &str = "quantize_config.json";
+    if !needs_quantize_config(config, checkpoint) {
+        return Ok(None);
+    }
+    let Some(bytes) = source.read_optional(FILE).await? else {
+        return Ok(None);
+    };
+    let block: Value = serde_json::from_slice(&bytes).map_err(|e| Error::Config {
+        file: FILE.into(),
+        reason: format!("invalid JSON: {e}"),
+    })?;
+    let mut config = config.clone();
+    config["quantization_config"] = block;
+    Ok(Some(config))
 }
 
 /// Corrects the columns of stored weights to those that a graph expects.

@@ -22,6 +22,25 @@ pub fn metadata_tensors(checkpoint: &Checkpoint) -> Vec<&TensorInfo> {
         .collect()
 }
 
+/// Whether the checkpoint has integer codes whose packing config.json does not describe.
+pub fn needs_quantize_config(config: &Value, checkpoint: &Checkpoint) -> bool {
+    let has_codes = |name: &String| name.ends_with(".qweight");
+    quantization_blocks(config).all(|block| !block.is_object())
+        && checkpoint.tensors.keys().any(has_codes)
+}
+
+/// The quantization block of config.json at the locations that it can have.
+fn quantization_blocks(config: &Value) -> impl Iterator<Item = &Value> {
+    let text = &config["text_config"];
+    [
+        &config["quantization"],
+        &config["quantization_config"],
+        &text["quantization_config"],
+        &text["quantization"],
+    ]
+    .into_iter()
+}
+
 const QUANT_STATE: &str = ".quant_state.bitsandbytes__";
 
 /// Suffixes of tensors that belong to the weight of another tensor.
@@ -102,17 +121,9 @@ impl<'a> WeightFinder<'a> {
         self.checkpoint.tensors.get(&format!("{base}{suffix}"))
     }
 
-    /// A field of the quantization block, which config.json can have in four locations.
+    /// A field of the quantization block.
     fn quantization(&self, field: &str) -> &'a Value {
-        let config = self.config;
-        let blocks = [
-            &config["quantization"],
-            &config["quantization_config"],
-            &config["text_config"]["quantization_config"],
-            &config["text_config"]["quantization"],
-        ];
-        blocks
-            .iter()
+        quantization_blocks(self.config)
             .map(|b| &b[field])
             .find(|v| !v.is_null())
             .unwrap_or(&Value::Null)

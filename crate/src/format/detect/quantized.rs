@@ -52,6 +52,7 @@ impl WeightFinder<'_> {
                 "Its codes must be I32 or U32; convert the checkpoint again.",
             ));
         }
+        let packing = self.integer_packing().map_err(|hint| refuse(&hint))?;
         let mut parts = vec![
             stored_part(PartRole::Weight, info),
             stored_part(PartRole::Scales, scales),
@@ -72,7 +73,7 @@ impl WeightFinder<'_> {
                 parts,
             ));
         }
-        if width != n || groups == 0 {
+        if width != n || groups == 0 || packing == IntegerPacking::Awq {
             return Err(refuse(
                 "Its shapes match neither GPTQ nor AWQ gemm; use one of them (marlin and gemv are not supported).",
             ));
@@ -88,19 +89,6 @@ impl WeightFinder<'_> {
             .checked_mul(32)
             .map(|x| x / bits)
             .ok_or_else(|| refuse("Its size overflows; download the checkpoint again."))?;
-        let format = self
-            .quantization("checkpoint_format")
-            .as_str()
-            .unwrap_or("gptq");
-        let minus_one = match format {
-            "gptq_v2" => false,
-            "gptq" => true,
-            _ => {
-                return Err(refuse(&format!(
-                    "Its 'checkpoint_format' is {format}; use a checkpoint in gptq or gptq_v2."
-                )));
-            }
-        };
         let group = self.group_size(k, groups);
         parts.extend(
             self.tensor(base, ".g_idx")
@@ -110,10 +98,52 @@ impl WeightFinder<'_> {
         let encoding = Encoding::Gptq {
             bits: bits as u8,
             group,
-            minus_one,
+            minus_one: packing == IntegerPacking::Gptq,
             scale,
         };
         Ok(WeightSource::new(name, vec![n, k], encoding, parts))
+    }
+
+    /// How the quantization block says that GPTQ, AWQ or AutoRound packed the codes.
+    ///
+    /// # Errors
+    /// The hint of an unknown method or packing.
+    fn integer_packing(&self) -> Result<IntegerPacking, String> {
+        let method = self.method();
+        if matches!(method, "" | "gptq" | "awq") {
+            let format = self.quantization("checkpoint_format");
+            return match format.as_str().unwrap_or("gptq") {
+                _ if method == "awq" => Ok(IntegerPacking::Awq),
+                "gptq" => Ok(IntegerPacking::Gptq),
+                "gptq_v2" => Ok(IntegerPacking::GptqV2),
+                other => Err(format!(
+                    "Its 'checkpoint_format' is {other}; use a checkpoint in gptq or gptq_v2."
+                )),
+            };
+        }
+        if !method.ends_with("auto-round") {
+            return Err(format!(
+                "Its 'quant_method' is {method}; use a checkpoint of GPTQ, AWQ or AutoRound."
+            ));
+        }
+        // Files before 'packing_format' name the kernel as 'backend'. The format without a suffix
+        // is AutoRound's own, which stores zero points unchanged.
+        let field = ["packing_format", "backend"]
+            .into_iter()
+            .find_map(|field| Some((field, self.quantization(field).as_str()?)));
+        let (field, packing) = field.unwrap_or(("packing_format", "auto"));
+        let own = packing.strip_prefix("auto_round").unwrap_or(packing);
+        let packing_format = own.trim_start_matches(':').split(':').next();
+        match packing_format.unwrap_or_default() {
+            "auto" | "gptq" | "auto_gptq" => Ok(IntegerPacking::Gptq),
+            "" | "gptqmodel" | "gptqv2" | "gptq_v2" | "exllamav2" | "tritonv2" => {
+                Ok(IntegerPacking::GptqV2)
+            }
+            "awq" | "auto_awq" => Ok(IntegerPacking::Awq),
+            _ => Err(format!(
+                "Its '{field}' is {packing}; use a checkpoint in auto_round, auto_round:auto_gptq, auto_round:gptqmodel or auto_round:auto_awq."
+            )),
+        }
     }
 
     /// compressed-tensors: packed integers, or nvfp4.
@@ -491,6 +521,17 @@ impl WeightFinder<'_> {
             parts,
         ))
     }
+}
+
+/// The integer packings of `qweight`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IntegerPacking {
+    /// Codes along inputs; zero points are stored minus one.
+    Gptq,
+    /// Codes along inputs; zero points are stored unchanged.
+    GptqV2,
+    /// Codes along outputs, interleaved.
+    Awq,
 }
 
 /// Bits and group size of an MLX weight with bits × group = `product`, closest to the
