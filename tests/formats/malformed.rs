@@ -502,6 +502,63 @@ fn packings_of_integer_codes_are_read_or_refused_by_name() {
     assert_eq!(weight.encoding.name(), "awq 4 bit group 32");
 }
 
+/// As compressed-tensors: a name wins over a regular expression, which wins over the class.
+#[test]
+fn targets_of_compressed_tensors_choose_the_group() {
+    use Dtype::{F32, I32};
+    // Channel scales: only the configuration has the bits.
+    let tensors: &[Tensor<'_>] = &[
+        ("model.layers.0.mlp.down_proj.weight_packed", I32, &[16, 8]),
+        ("model.layers.0.mlp.down_proj.weight_scale", F32, &[16, 1]),
+    ];
+    let columns = |groups: Value| {
+        let config = json!({ "quantization_config": { "quant_method": "compressed-tensors", "config_groups": groups } });
+        let weights = detect(&config, &checkpoint(tensors), &jerboa::SortedMap::new());
+        let weight = weights.get("model.layers.0.mlp.down_proj.weight", "a model")?;
+        Ok::<_, Error>(weight.shape[1])
+    };
+    let group =
+        |bits: u64, target: &str| json!({ "weights": { "num_bits": bits }, "targets": [target] });
+    let four = |other: Value| json!({ "a": group(4, "Linear"), "b": other });
+    for (target, expected) in [
+        ("re:.*down_proj", 32),
+        ("re:.*mlp.*", 32),
+        (r"re:model\.layers\.[0-9]+\.mlp\.(up|down)_proj$", 32),
+        ("model.layers.0.mlp.down_proj", 32),
+        ("down_proj", 32),
+        ("proj", 64),
+        ("re:down_proj", 64),
+        ("re:.*self_attn.*", 64),
+        ("model.layers.1.mlp.down_proj", 64),
+    ] {
+        assert_eq!(
+            columns(four(group(8, target))).expect(target),
+            expected,
+            "{target}"
+        );
+    }
+    let named =
+        json!({ "a": group(4, "re:.*mlp.*"), "b": group(8, "model.layers.0.mlp.down_proj") });
+    assert_eq!(columns(named).expect("a name"), 32);
+    assert_eq!(
+        columns(json!({ "a": group(8, "other") })).expect("one group"),
+        32
+    );
+    for (groups, expected) in [
+        (
+            json!({ "a": group(4, "x"), "b": group(8, "y") }),
+            "No target of 'config_groups' names this module",
+        ),
+        (
+            four(group(8, r"re:(?<=x)y")),
+            "The target 're:(?<=x)y' of 'config_groups' is not supported",
+        ),
+    ] {
+        let error = columns(groups).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn gguf_files_without_their_other_parts_are_refused() {
     let folder =

@@ -44,7 +44,17 @@ pub use tokenizer::{
     EncodeOptions, FimTokens, SpecialTokens, StreamDecoder, Tokenizer, TokenizerFiles,
 };
 
-use crate::Error;
+use crate::{Error, Result};
+use budget::EncodeBudget;
+use regex::Regex;
+
+/// Whether a regular expression matches at the start of a text, as Python's `re.match`.
+///
+/// # Errors
+/// `Tokenizer` for an expression that is not supported or takes too long.
+pub(crate) fn regex_matches_start(regex: &str, text: &str) -> Result<bool> {
+    Regex::new(regex)?.matches_start(text, &EncodeBudget::for_text(text.len()))
+}
 
 /// Creates a tokenizer error.
 pub(crate) fn tokenizer_error(reason: impl Into<String>) -> Error {

@@ -129,6 +129,21 @@ impl Regex {
         Ok(out.map(|out| out + text.get(last..).unwrap_or_default()))
     }
 
+    /// Whether a match begins at the start of `text`, as Python's `re.match` requires.
+    ///
+    /// # Errors
+    /// `Tokenizer` if the search needs more steps than are left.
+    pub fn matches_start(&self, text: &str, budget: &EncodeBudget) -> Result<bool> {
+        let mut search = BacktrackState {
+            open: Vec::new(),
+            steps: budget.steps(),
+        };
+        let end = self.run(text, 0, 0, &mut search);
+        Ok(end
+            .map_err(|StepLimitExceeded| budget.exhausted())?
+            .is_some())
+    }
+
     fn each_match(
         &self,
         text: &str,

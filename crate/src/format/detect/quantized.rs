@@ -6,6 +6,7 @@ use crate::Result;
 use crate::format::encoding::{Encoding, PartRole, WeightSource};
 use crate::format::layout::Float;
 use crate::format::{Dtype, TensorInfo};
+use crate::text;
 use serde_json::Value;
 
 impl WeightFinder<'_> {
@@ -180,7 +181,7 @@ impl WeightFinder<'_> {
                 "Its codes or scales are not 2-D; convert the checkpoint again.",
             ));
         };
-        let (bits, group) = self.compressed_group(base);
+        let (bits, group) = self.compressed_group(base).map_err(|hint| refuse(&hint))?;
         let bits = bits.filter(|b| (2..=8).contains(b)).ok_or_else(|| {
             refuse("Its 'num_bits' must be 2 to 8; use a checkpoint with another bit width.")
         })?;
@@ -223,28 +224,37 @@ impl WeightFinder<'_> {
         ))
     }
 
-    /// Bits and group size of the first configuration group that applies to this module.
-    fn compressed_group(&self, base: &str) -> (Option<usize>, Option<usize>) {
+    /// Bits and group size of a module. compressed-tensors prefers a target that is the module's
+    /// name, then a regular expression, then the class of all linear layers.
+    ///
+    /// # Errors
+    /// The hint of a regular expression that is not supported, or of groups that leave the module out.
+    fn compressed_group(&self, base: &str) -> Result<(Option<usize>, Option<usize>), String> {
         let groups = self.quantization("config_groups").as_object();
-        let named = |g: &Value| {
-            g["targets"].as_array().is_some_and(|t| {
-                t.iter()
-                    .filter_map(Value::as_str)
-                    .any(|t| base.ends_with(t))
-            })
+        let groups: Vec<&Value> = groups.into_iter().flat_map(|g| g.values()).collect();
+        let mut best = None;
+        for group in &groups {
+            for target in group["targets"].as_array().into_iter().flatten() {
+                let target = target.as_str().unwrap_or_default();
+                let rank = target_rank(target, base)?;
+                if rank.is_some() && best.is_none_or(|(known, _)| rank < known) {
+                    best = Some((rank, *group));
+                }
+            }
+        }
+        let chosen = match (best, &groups[..]) {
+            (Some((_, group)), _) => &group["weights"],
+            (None, [only]) => &only["weights"],
+            (None, []) => &Value::Null,
+            (None, _) => {
+                return Err(
+                    "No target of 'config_groups' names this module; convert the checkpoint again."
+                        .into(),
+                );
+            }
         };
-        let mut all = groups.into_iter().flat_map(|g| g.values());
-        let chosen = all
-            .clone()
-            .find(|g| named(g))
-            .or_else(|| all.next())
-            .map(|g| &g["weights"]);
-        let field = |f: &str| {
-            chosen
-                .and_then(|w| w[f].as_u64())
-                .and_then(|n| usize::try_from(n).ok())
-        };
-        (field("num_bits"), field("group_size").filter(|g| *g > 0))
+        let field = |f: &str| chosen[f].as_u64().and_then(|n| usize::try_from(n).ok());
+        Ok((field("num_bits"), field("group_size").filter(|g| *g > 0)))
     }
 
     pub(super) fn mxfp4_blocks(&self, base: &str, info: &TensorInfo) -> Result<WeightSource> {
@@ -532,6 +542,28 @@ enum IntegerPacking {
     GptqV2,
     /// Codes along outputs, interleaved.
     Awq,
+}
+
+/// How closely a target of compressed-tensors names a module, the closest first; `None` if it does
+/// not.
+///
+/// # Errors
+/// The hint of a regular expression that is not supported.
+fn target_rank(target: &str, module: &str) -> Result<Option<u8>, String> {
+    if target == module {
+        return Ok(Some(0));
+    }
+    if let Some(regex) = target.strip_prefix("re:") {
+        let matches = text::regex_matches_start(regex, module).map_err(|_| {
+            format!("The target '{target}' of 'config_groups' is not supported; replace it by module names.")
+        })?;
+        return Ok(matches.then_some(1));
+    }
+    let end = module.strip_suffix(target);
+    if end.is_some_and(|outer| outer.ends_with('.')) {
+        return Ok(Some(2));
+    }
+    Ok((target == "Linear").then_some(3))
 }
 
 /// Bits and group size of an MLX weight with bits × group = `product`, closest to the
