@@ -8,6 +8,7 @@ use jerboa::format::{
 };
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
+use jerboa::reference::dequant::dequant_in_order;
 use jerboa::{Error, Result};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -555,6 +556,62 @@ fn targets_of_compressed_tensors_choose_the_group() {
         ),
     ] {
         let error = columns(groups).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// ModelOpt multiplies by the second scale, where compressed-tensors divides by its global scale.
+#[test]
+fn nvfp4_of_modelopt_is_read() {
+    use Dtype::{BF16, F8E4M3, F32, U8};
+    let config =
+        json!({ "quantization_config": { "quant_method": "modelopt", "quant_algo": "NVFP4" } });
+    let weight: Tensor<'_> = ("m.weight", U8, &[2, 16]);
+    let scale: Tensor<'_> = ("m.weight_scale", F8E4M3, &[2, 2]);
+    let factor: Tensor<'_> = ("m.weight_scale_2", F32, &[]);
+    let read = |tensors: &[Tensor<'_>]| {
+        let weights = detect(&config, &checkpoint(tensors), &jerboa::SortedMap::new());
+        weights.get("m.weight", "a model").cloned()
+    };
+    let source = read(&[weight, scale, factor, ("m.input_scale", F32, &[])]).expect("read");
+    assert_eq!(
+        (source.encoding.name(), source.shape.clone()),
+        ("nvfp4".into(), vec![2, 32])
+    );
+    // 0x2 is 1.0 and 0xF is -6.0 in E2M1; 0x38 is 1.0 and 0x40 is 2.0 in E4M3.
+    let codes = [[0xF2u8; 8], [0x22; 8], [0x2F; 8], [0xFF; 8]].concat();
+    let scales = [0x38u8, 0x40, 0x40, 0x38];
+    let factor_bytes = 0.3f32.to_le_bytes();
+    let bytes = PartBytes::new()
+        .with(PartRole::Weight, &codes)
+        .with(PartRole::Scales, &scales)
+        .with(PartRole::GlobalFactor, &factor_bytes);
+    let packed = transcode(&source, &bytes, true).expect("decoded");
+    let found = dequant_in_order(&packed);
+    let pairs = [[1.0f32, -6.0], [2.0, 2.0], [-12.0, 2.0], [-6.0, -6.0]];
+    for (i, value) in found.iter().enumerate() {
+        let expected = pairs[i / 16][i % 2] * 0.3;
+        assert!(
+            (value - expected).abs() < 1e-6,
+            "{i}: {value} != {expected}"
+        );
+    }
+    for (tensors, expected) in [
+        (
+            vec![
+                weight,
+                scale,
+                factor,
+                ("m.pre_quant_scale", BF16, &[32][..]),
+            ],
+            "Its inputs are scaled by 'pre_quant_scale';",
+        ),
+        (
+            vec![weight, ("m.weight_scale", F8E4M3, &[2, 1]), factor],
+            "NVFP4 needs an F8_E4M3 'weight_scale' per 16 elements",
+        ),
+    ] {
+        let error = read(&tensors).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
 }

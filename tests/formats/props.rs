@@ -121,12 +121,12 @@ proptest! {
     #[test]
     fn any_bytes_in_any_encoding(
         encoding in encoding(), rows in 0usize..20, cols in 0usize..300, vector in any::<bool>(),
-        lengths in prop::collection::vec(prop_oneof![Just(4096usize), 0usize..9000], 9),
+        lengths in prop::collection::vec(prop_oneof![Just(4096usize), 0usize..9000], 10),
         present in any::<u16>(), fill in any::<u8>(), exact in any::<bool>(),
     ) {
         let shape = if vector { vec![cols] } else { vec![rows, cols] };
         let source = WeightSource::new("w", shape, encoding, Vec::new());
-        let roles = [PartRole::Weight, PartRole::Scales, PartRole::Biases, PartRole::Zeros, PartRole::GroupIndex, PartRole::GlobalScale,
+        let roles = [PartRole::Weight, PartRole::Scales, PartRole::Biases, PartRole::Zeros, PartRole::GroupIndex, PartRole::GlobalScale, PartRole::GlobalFactor,
             PartRole::QuantMap, PartRole::NestedScales, PartRole::NestedMap];
         let data: Vec<Vec<u8>> = lengths.iter().map(|n| vec![fill; *n]).collect();
         let bytes = roles.iter().zip(&data).enumerate().filter(|(i, _)| present >> i & 1 == 1)

@@ -44,10 +44,11 @@ fn quantization_blocks(config: &Value) -> impl Iterator<Item = &Value> {
 const QUANT_STATE: &str = ".quant_state.bitsandbytes__";
 
 /// Suffixes of tensors that belong to the weight of another tensor.
-const SECONDARY_SUFFIXES: [&str; 17] = [
+const SECONDARY_SUFFIXES: [&str; 18] = [
     ".qzeros",
     ".g_idx",
     ".weight_scale",
+    ".weight_scale_2",
     ".weight_scale_inv",
     ".weight_zero_point",
     ".weight_g_idx",
@@ -188,7 +189,10 @@ impl<'a> WeightFinder<'a> {
             Dtype::U32 if self.tensor(base, ".scales").is_some() => self.mlx(base, name, info),
             Dtype::F8E4M3 => self.fp8(base, name, info),
             Dtype::I8 => self.int8(base, name, info),
-            Dtype::U8 => self.bnb4_or_bitnet(base, name, info),
+            Dtype::U8 => match self.modelopt_nvfp4(base, name, info) {
+                Some(source) => source,
+                None => self.bnb4_or_bitnet(base, name, info),
+            },
             _ => match float_type(info.dtype) {
                 Some(float) => Ok(dense_weight(name, info, Encoding::Dense(float))),
                 None => Err(self.unsupported(

@@ -23,6 +23,8 @@ pub enum PartRole {
     GroupIndex,
     /// One scale for all scales (NVFP4).
     GlobalScale,
+    /// What all scales are multiplied by (NVFP4 of ModelOpt).
+    GlobalFactor,
     /// The table indexed by 4-bit codes (bitsandbytes).
     QuantMap,
     /// Scales of the scales (bitsandbytes' double quantization).

@@ -1,8 +1,9 @@
-//! Decodes FP4 E2M1: MLX's mxfp4 and nvfp4, gpt-oss blocks, compressed-tensors nvfp4.
+//! Decodes FP4 E2M1: MLX's mxfp4 and nvfp4, gpt-oss blocks, nvfp4 of compressed-tensors and
+//! ModelOpt.
 
 use super::encoding::PartRole;
 use super::fp8::e4m3;
-use super::layout::{E2M1, PackedMatrix};
+use super::layout::{E2M1, Float, PackedMatrix};
 use super::transcode_job::{TranscodeJob, read_code};
 use crate::Result;
 
@@ -42,15 +43,19 @@ pub(super) fn gpt_oss(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
     decode_mxfp4(job)
 }
 
-/// Half of the scale of each E4M3 byte, divided by the global scale. Kernels look these up because
-/// GPU division is inexact.
-pub fn half_scales(global: Option<f32>) -> Vec<f32> {
+/// Half of the scale of each E4M3 byte, with the global scale of NVFP4 applied. `part` returns the
+/// bytes of a part, if it is stored. Kernels look these up because GPU division is inexact.
+pub fn half_scales<'a>(part: impl Fn(PartRole) -> Option<&'a [u8]>) -> Vec<f32> {
+    let global = |role| Float::F32.get(part(role)?, 0);
+    let divisor = global(PartRole::GlobalScale).unwrap_or(1.0);
+    let factor = global(PartRole::GlobalFactor).unwrap_or(1.0);
     (0..=255u8)
-        .map(|byte| global.map_or(e4m3(byte), |global| e4m3(byte) / global) * 0.5)
+        .map(|byte| e4m3(byte) / divisor * factor * 0.5)
         .collect()
 }
 
-/// Decodes `w = e2m1 * scale` with an E4M3 scale per 16, divided by the global scale if present.
+/// Decodes `w = e2m1 * scale` with an E4M3 scale per 16, divided or multiplied by the global scale if
+/// present.
 ///
 /// Twice an E2M1 value is a signed 5-bit integer, so the affine layout with half the scale is exact
 /// (-0 becomes 0).
@@ -65,11 +70,12 @@ pub(super) fn nvfp4(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
     }
     let codes = job.part(PartRole::Weight, n.checked_mul(k / 2))?;
     let scales = job.part(PartRole::Scales, n.checked_mul(k / 16))?;
-    let global = match job.bytes.get(PartRole::GlobalScale) {
-        Some(_) => super::layout::Float::F32.get(job.part(PartRole::GlobalScale, Some(4))?, 0),
-        None => None,
-    };
-    let half = half_scales(global);
+    for role in [PartRole::GlobalScale, PartRole::GlobalFactor] {
+        if job.bytes.get(role).is_some() {
+            job.part(role, Some(4))?;
+        }
+    }
+    let half = half_scales(|role| job.bytes.get(role));
     Ok(job.affine(
         |row, k| {
             (2.0 * E2M1[usize::from(read_code(codes, row * (job.cols / 2), 4, k))] + 16.0) as u8

@@ -429,6 +429,46 @@ impl WeightFinder<'_> {
         }
     }
 
+    /// NVFP4 of ModelOpt: `weight_scale` per 16 elements, times `weight_scale_2`. `None` if the
+    /// scales are of another encoding.
+    pub(super) fn modelopt_nvfp4(
+        &self,
+        base: &str,
+        name: &str,
+        info: &TensorInfo,
+    ) -> Option<Result<WeightSource>> {
+        let scales = self.tensor(base, ".weight_scale")?;
+        let factor = self.tensor(base, ".weight_scale_2")?;
+        if scales.dtype != Dtype::F8E4M3 {
+            return None;
+        }
+        // NVFP4_AWQ: the inputs would have to be scaled too.
+        if self.tensor(base, ".pre_quant_scale").is_some() {
+            let hint =
+                "Its inputs are scaled by 'pre_quant_scale'; use an NVFP4 checkpoint without AWQ.";
+            return Some(Err(self.unsupported(name, info, hint)));
+        }
+        let [lead @ .., width] = &info.shape[..] else {
+            return None;
+        };
+        let is_per_16 = scales.shape == [lead, &[width / 8]].concat();
+        if !is_per_16 || factor.dtype != Dtype::F32 || factor.elements() != 1 {
+            let hint = "NVFP4 needs an F8_E4M3 'weight_scale' per 16 elements and one F32 'weight_scale_2'; convert the checkpoint again.";
+            return Some(Err(self.unsupported(name, info, hint)));
+        }
+        let parts = vec![
+            stored_part(PartRole::Weight, info),
+            stored_part(PartRole::Scales, scales),
+            stored_part(PartRole::GlobalFactor, factor),
+        ];
+        Some(Ok(WeightSource::new(
+            name,
+            with_last_dim(&info.shape, width.saturating_mul(2)),
+            Encoding::Nvfp4,
+            parts,
+        )))
+    }
+
     /// Unsigned bytes: bitsandbytes' 4 bits and BitNet.
     pub(super) fn bnb4_or_bitnet(
         &self,

@@ -149,7 +149,10 @@ pub(super) fn is_needed_on_cpu(source: &WeightSource, role: PartRole) -> bool {
     matches!(
         (source.encoding, role),
         (Encoding::BitNet { .. } | Encoding::Bnb8, PartRole::Scales)
-            | (Encoding::Nvfp4, PartRole::GlobalScale)
+            | (
+                Encoding::Nvfp4,
+                PartRole::GlobalScale | PartRole::GlobalFactor
+            )
     )
 }
 
