@@ -247,6 +247,29 @@ fn a_head_without_an_embedding_is_tied() {
     assert!(distance(&folder.0, "qwen2") < 2e-4);
 }
 
+/// Also of a family that stores its matrices transposed.
+#[test]
+fn f64_tensors_are_read_as_f32() {
+    for model in ["llama", "gpt2"] {
+        let folder = Folder::of(&format!("f64-{model}"), model, |_| ());
+        folder.tensors(|all| {
+            for (name, info, bytes) in all.iter_mut() {
+                // The upper half of an f32 is a BF16.
+                let size = if info["dtype"] == "F32" { 4 } else { 2 };
+                let wide = |element: &[u8]| {
+                    let mut float = [0; 4];
+                    float[4 - size..].copy_from_slice(element);
+                    f64::from(f32::from_le_bytes(float)).to_le_bytes()
+                };
+                assert!(info["dtype"] == "F32" || info["dtype"] == "BF16", "{name}");
+                *bytes = bytes.chunks_exact(size).flat_map(wide).collect();
+                info["dtype"] = "F64".into();
+            }
+        });
+        assert!(distance(&folder.0, model) < 2e-4, "{model}");
+    }
+}
+
 /// Older GPTQ checkpoints describe their packing in a file of its own.
 #[test]
 fn quantize_config_is_read_where_config_has_no_block() {

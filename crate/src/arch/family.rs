@@ -261,7 +261,9 @@ pub fn set_row_orders(config: &LoadConfig, weights: &mut Weights) -> Result<()> 
         for weight in weights.iter_mut().filter(|w| w.name.ends_with(end)) {
             if order == RowOrder::Transposed {
                 // Quantized weights are already stored [out, in].
-                if let (Encoding::Dense(_), [k, n]) = (weight.encoding, &weight.shape[..]) {
+                if let (Encoding::Dense(_) | Encoding::F64, [k, n]) =
+                    (weight.encoding, &weight.shape[..])
+                {
                     (weight.shape, weight.stored_rows) = (vec![*n, *k], *n);
                     weight.row_order = order;
                 }

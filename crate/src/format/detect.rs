@@ -187,6 +187,7 @@ impl<'a> WeightFinder<'a> {
         let base = name.strip_suffix(".weight").unwrap_or(name);
         let source = match info.dtype {
             Dtype::U32 if self.tensor(base, ".scales").is_some() => self.mlx(base, name, info),
+            Dtype::F64 => Ok(dense_weight(name, info, Encoding::F64)),
             Dtype::F8E4M3 => self.fp8(base, name, info),
             Dtype::I8 => self.int8(base, name, info),
             Dtype::U8 => match self.modelopt_nvfp4(base, name, info) {

@@ -21,7 +21,7 @@ pub enum PartRole {
     Zeros,
     /// Group of each input (act-order).
     GroupIndex,
-    /// One scale for all scales (NVFP4).
+    /// What all scales are divided by (NVFP4 of compressed-tensors).
     GlobalScale,
     /// What all scales are multiplied by (NVFP4 of ModelOpt).
     GlobalFactor,
@@ -136,6 +136,8 @@ pub enum Encoding {
     /// Unquantized BitNet master weights that are ternarized on load by the mean magnitude of the
     /// tensor.
     Ternarized(Float),
+    /// Unquantized f64, read as f32.
+    F64,
     /// Weight norm: unquantized directions and one length per row.
     WeightNorm(Float),
     /// gpt-oss: nibbles (low first) in blocks of 32 with E8M0 bytes.
@@ -160,7 +162,7 @@ impl Encoding {
         };
         match *self {
             Encoding::Dense(float) => Some(WeightLayout::Dense(float)),
-            Encoding::WeightNorm(_) => Some(WeightLayout::Dense(Float::F32)),
+            Encoding::F64 | Encoding::WeightNorm(_) => Some(WeightLayout::Dense(Float::F32)),
             Encoding::MlxAffine { bits, group, scale } => {
                 affine(layout_bits(bits)?, group, AffineForm::Bias, scale)
             }
@@ -229,6 +231,7 @@ impl Encoding {
     pub fn name(&self) -> String {
         match self {
             Encoding::Dense(float) => float.name().into(),
+            Encoding::F64 => "f64".into(),
             Encoding::WeightNorm(float) => format!("{} with weight norm", float.name()),
             Encoding::MlxAffine { bits, group, .. } => format!("mlx {bits} bit group {group}"),
             Encoding::MlxMxfp4 => "mlx mxfp4".into(),

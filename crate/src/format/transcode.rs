@@ -79,7 +79,11 @@ pub fn transcode_to(
 
 fn decode(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
     match job.source.encoding {
-        Encoding::Dense(float) => dense(job, float),
+        Encoding::Dense(float) => dense(job, float.bytes(), |data, at| float.get(data, at)),
+        Encoding::F64 => dense(job, 8, |data, at| {
+            let bytes = data.get(at * 8..)?.first_chunk()?;
+            Some(f64::from_le_bytes(*bytes) as f32)
+        }),
         Encoding::WeightNorm(float) => weight_norm::transcode(job, float),
         Encoding::MlxAffine { bits, group, scale } => mlx::affine(job, bits, group, scale),
         Encoding::MlxMxfp4 => mxfp4::mlx(job),
@@ -156,12 +160,17 @@ pub fn check_parts(source: &WeightSource) -> Result<()> {
     .map(|_| ())
 }
 
-fn dense(job: &TranscodeJob<'_>, float: Float) -> Result<PackedMatrix> {
+/// Decodes unquantized elements of `bytes` each; `get` returns the element at an index.
+fn dense(
+    job: &TranscodeJob<'_>,
+    bytes: usize,
+    get: impl Fn(&[u8], usize) -> Option<f32>,
+) -> Result<PackedMatrix> {
     let len = job
         .source
         .stored_rows
         .checked_mul(job.cols)
-        .and_then(|n| n.checked_mul(float.bytes()));
+        .and_then(|n| n.checked_mul(bytes));
     let data = job.part(PartRole::Weight, len)?;
     let offset = job.source.offset;
     let rows = job.source.stored_rows;
@@ -173,7 +182,7 @@ fn dense(job: &TranscodeJob<'_>, float: Float) -> Result<PackedMatrix> {
         } else {
             row * job.cols + col
         };
-        let value = float.get(data, at).unwrap_or(0.0);
+        let value = get(data, at).unwrap_or(0.0);
         // Adding 0.0 would turn -0.0 into 0.0.
         if offset == 0.0 { value } else { value + offset }
     }))

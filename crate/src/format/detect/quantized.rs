@@ -352,7 +352,7 @@ impl WeightFinder<'_> {
             .tensor(base, ".weight_scale_inv")
             .or_else(|| self.tensor(base, ".weight_scale"));
         let scales = scales.ok_or_else(|| {
-            refuse("It has neither 'weight_scale' nor 'weight_scale_inv'; download the checkpoint again.")
+            refuse("It has neither 'weight_scale' nor 'weight_scale_inv'; use a checkpoint with its scales, or one in BF16.")
         })?;
         let scale = self.float_scales(scales, name, info)?;
         let &[n, k] = &info.shape[..] else {
