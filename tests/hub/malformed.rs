@@ -275,6 +275,12 @@ fn each_malformed_index_has_its_error() {
         matches!(&error, Error::Malformed { reason, .. } if reason.contains("was not loaded")),
         "{error}"
     );
+    let header = br#"{"__metadata__":null,"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+    assert!(parse(&file(header, 4)).is_ok(), "null metadata");
+    let stale = br#"{"metadata":null,"weight_map":{"a":"s","b":"s"}}"#;
+    let stale = ShardIndex::parse("i", stale).expect("null counts as absent");
+    let checkpoint = Checkpoint::from_shards(&stale, vec![shard("a")]).expect("a stale entry");
+    assert!(checkpoint.get("a").is_some() && checkpoint.get("b").is_none());
     let checkpoint = Checkpoint::from_shards(&index, vec![shard("a")]).expect("a checkpoint");
     assert_eq!(
         checkpoint.require("z", "llama").expect_err("no z").code(),

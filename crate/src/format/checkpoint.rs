@@ -172,10 +172,11 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Creates a checkpoint from an index and its shards with their headers, in any order.
+    /// Creates a checkpoint from an index and its shards with their headers, in any order. Tensors
+    /// that the index lists but their shard lacks are left out: converters leave stale entries.
     ///
     /// # Errors
-    /// `Malformed` when a shard is missing or lacks a tensor that the index lists.
+    /// `Malformed` when a shard is missing, or has none of the tensors that the index lists for it.
     pub fn from_shards(
         index: &ShardIndex,
         shards: Vec<(String, u64, safetensors::SafetensorsHeader)>,
@@ -184,11 +185,20 @@ impl Checkpoint {
         for (name, size, header) in shards {
             checkpoint.push(&name, size, header, Some(index))?;
         }
+        let mut has_listed = vec![false; checkpoint.files.len()];
+        let mut absent: Vec<(&String, &String)> = Vec::new();
         for (tensor, file) in &index.weight_map {
-            if checkpoint.tensors.contains_key(tensor) {
+            match checkpoint.tensors.get(tensor) {
+                Some(info) => has_listed[info.file] = true,
+                None => absent.push((tensor, file)),
+            }
+        }
+        for (tensor, file) in absent {
+            let place = checkpoint.files.iter().position(|f| f.name == *file);
+            if place.is_some_and(|place| has_listed[place]) {
                 continue;
             }
-            let reason = if checkpoint.files.iter().any(|f| f.name == *file) {
+            let reason = if place.is_some() {
                 format!("it lists the tensor {tensor} in {file}, which does not contain it")
             } else {
                 format!("it lists {file}, which was not loaded")

@@ -255,9 +255,10 @@ impl<'de> Visitor<'de> for RawHeaderVisitor {
                 return Err(A::Error::custom(format!("the name {name} occurs twice")));
             }
             if name == "__metadata__" {
-                header.metadata = map
+                let metadata: Option<SortedMap<String, String>> = map
                     .next_value()
                     .map_err(|e| A::Error::custom(format!("__metadata__: {e}")))?;
+                header.metadata = metadata.unwrap_or_default();
             } else {
                 let tensor = map
                     .next_value()

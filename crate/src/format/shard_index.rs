@@ -20,7 +20,7 @@ pub struct ShardIndex {
 struct RawShardIndex {
     weight_map: SortedMap<String, String>,
     #[serde(default)]
-    metadata: SortedMap<String, serde_json::Value>,
+    metadata: serde_json::Value,
 }
 
 impl ShardIndex {
@@ -41,10 +41,7 @@ impl ShardIndex {
                 "'weight_map' puts {tensor} in '{shard}', which is not a path inside the repository"
             )));
         }
-        let total_size = raw
-            .metadata
-            .get("total_size")
-            .and_then(serde_json::Value::as_u64);
+        let total_size = raw.metadata["total_size"].as_u64();
         Ok(ShardIndex {
             file: file.to_string(),
             weight_map: raw.weight_map,
