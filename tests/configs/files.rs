@@ -247,6 +247,37 @@ fn a_head_without_an_embedding_is_tied() {
     assert!(distance(&folder.0, "qwen2") < 2e-4);
 }
 
+/// A list without a class, a string, and the class of a fine-tuning script: `model_type` decides.
+#[test]
+fn odd_classes_of_decoders_load_by_their_model_type() {
+    for (name, classes, class) in [
+        ("empty", json!([]), ""),
+        ("null", json!(null), ""),
+        ("string", json!("LlamaForCausalLM"), "LlamaForCausalLM"),
+        ("unknown", json!(["MyLlamaForCausalLM"]), "LlamaForCausalLM"),
+    ] {
+        let folder = Folder::of(&format!("class-{name}"), "llama", |config| {
+            config.insert("architectures".into(), classes);
+        });
+        let files = files(&folder.0).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(files.config.class(), class, "{name}");
+        assert_eq!(files.config.unknown_class.is_some(), name == "unknown");
+    }
+    // Another task, an unknown type, and a type of several families are not guessed.
+    for (class, kind) in [
+        ("LlamaForTokenRanking", "llama"),
+        ("MyForCausalLM", "my"),
+        ("MyForCausalLM", ""),
+    ] {
+        let folder = Folder::of(&format!("class-{class}-{kind}"), "llama", |config| {
+            config.insert("architectures".into(), json!([class]));
+            config.insert("model_type".into(), kind.into());
+        });
+        let error = files(&folder.0).expect_err(class);
+        assert_eq!(error.code(), "unknown_architecture", "{class} {kind}");
+    }
+}
+
 /// Also of a family that stores its matrices transposed.
 #[test]
 fn f64_tensors_are_read_as_f32() {

@@ -34,6 +34,8 @@ pub struct LoadConfig {
     pub scalars: SortedMap<String, f64>,
     /// Image processor settings of an mmproj file; otherwise they have a file of their own.
     pub image_processor: Option<Value>,
+    /// The class that config.json names, where it is unknown and the model type decides.
+    pub unknown_class: Option<String>,
     /// Why the mmproj file next to the model is not used.
     pub refused_projector: Option<String>,
 }

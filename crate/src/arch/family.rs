@@ -11,7 +11,7 @@ use crate::format::gguf::mmproj::MmprojSpec;
 use crate::format::{Encoding, RowOrder, Weights, gguf, mlc};
 use crate::ir::{Graph, GraphBuilder};
 use crate::{Error, Result};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Computes the order of a weight's rows from the configuration.
 pub type RowOrderFn = fn(Config<'_>) -> Result<RowOrder>;
@@ -85,7 +85,8 @@ impl Family {
 
 /// Normalizes a configuration: the text model's fields at the top, RoPE parameters in one object,
 /// and the family's defaults for absent fields of a config.json.
-pub fn load_config(json: Value, container: Container) -> LoadConfig {
+pub fn load_config(mut json: Value, container: Container) -> LoadConfig {
+    let unknown_class = normalize_class(&mut json);
     let raw = LoadConfig::from_fields(json, container);
     let family = find_family(raw.fields());
     let defaults: Map<String, Value> = match (container, family) {
@@ -95,7 +96,33 @@ pub fn load_config(json: Value, container: Container) -> LoadConfig {
         _ => Map::new(),
     };
     let kinds = family.and_then(|family| family.rope_kinds);
-    LoadConfig::from_fields(normalize(raw.json(), defaults, kinds), container)
+    let mut config = LoadConfig::from_fields(normalize(raw.json(), defaults, kinds), container);
+    config.unknown_class = unknown_class;
+    config
+}
+
+/// Makes `architectures` a list with a class, or removes it. Replaces an unknown decoder class by
+/// that of the only decoder family with this `model_type`; returns the replaced class.
+fn normalize_class(json: &mut Value) -> Option<String> {
+    let fields = json.as_object_mut()?;
+    let classes = fields.get("architectures")?;
+    let class = classes.as_str().or_else(|| classes[0].as_str());
+    let Some(class) = class.map(str::to_string) else {
+        fields.remove("architectures");
+        return None;
+    };
+    let kind = fields.get("model_type").and_then(Value::as_str);
+    let mut with_type = families()
+        .filter(|f| f.decoder.is_some() && kind.is_some_and(|kind| f.model_types.contains(&kind)));
+    let is_unknown =
+        class.ends_with("ForCausalLM") && !families().any(|f| f.classes.contains(&class.as_str()));
+    let usual = match (with_type.next(), with_type.next()) {
+        (Some(family), None) if is_unknown => family.classes.first(),
+        _ => None,
+    };
+    let known = usual.map_or(class.as_str(), |usual| usual);
+    fields.insert("architectures".into(), json!([known]));
+    usual.map(|_| class)
 }
 
 impl From<Value> for LoadConfig {
@@ -386,7 +413,6 @@ mod tests {
     use super::*;
     use crate::arch::{FAMILIES, graph};
     use crate::ir::{Mask, Op, RopeScaling};
-    use serde_json::json;
 
     /// Lists a graph's attention operations in layer order.
     fn attentions(config: &LoadConfig) -> Vec<crate::ir::Attention> {

@@ -277,7 +277,13 @@ impl ChatModel {
         let progress = source.progress();
         Task::Generate.check(&files.config, name)?;
         progress.phase(Phase::Tokenizer);
-        let notes = files.gguf.as_ref().map(Gguf::warnings).unwrap_or_default();
+        let mut notes = files.gguf.as_ref().map(Gguf::warnings).unwrap_or_default();
+        notes.extend(files.config.unknown_class.as_ref().map(|class| {
+            format!(
+                "The class {class} of config.json is unknown, so the model loads as {}, by its 'model_type'. Check its output.",
+                files.config.class()
+            )
+        }));
         let texts = match &files.gguf {
             Some(gguf) => TokenizerSources::from_gguf(gguf)?,
             None if mlc::is_mlc(&files.checkpoint) => {
