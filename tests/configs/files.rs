@@ -278,6 +278,20 @@ fn odd_classes_of_decoders_load_by_their_model_type() {
     }
 }
 
+/// As the body of a model alone is saved, with or without its head.
+#[test]
+fn decoders_without_a_prefix_load() {
+    for model in ["llama", "qwen3"] {
+        let folder = Folder::of(&format!("body-{model}"), model, |_| ());
+        folder.tensors(|all| {
+            for (name, ..) in all.iter_mut() {
+                *name = name.strip_prefix("model.").unwrap_or(name).to_string();
+            }
+        });
+        assert!(distance(&folder.0, model) < 2e-4, "{model}");
+    }
+}
+
 /// Also of a family that stores its matrices transposed.
 #[test]
 fn f64_tensors_are_read_as_f32() {

@@ -4,9 +4,9 @@
 
 use super::config::{Config, Container, LoadConfig};
 use super::encoder::{EncoderBody, HeadBuilder};
-use super::families;
 use super::standard::{RopeByType, normalize};
 use super::vision::{self, VisionEncoderGraph, VisionSpec};
+use super::{families, is_encoder};
 use crate::format::gguf::mmproj::MmprojSpec;
 use crate::format::{Encoding, RowOrder, Weights, gguf, mlc};
 use crate::ir::{Graph, GraphBuilder};
@@ -263,6 +263,16 @@ pub fn sanitize(config: &LoadConfig, weights: &mut Weights) -> Result<()> {
     let family = find_family(config.fields());
     weights.rename(|name| rename_tensor(family, name));
     set_row_orders(config, weights)
+}
+
+/// Adds `model.` to the names of a decoder that is stored without it, as its body alone is.
+pub fn add_body_prefix(config: &LoadConfig, weights: &mut Weights) {
+    let starts = |prefix: &str| weights.iter().any(|w| w.name.starts_with(prefix));
+    if is_encoder(config) || !starts("layers.") || starts("model.") {
+        return;
+    }
+    let is_outside = |name: &str| name.starts_with("lm_head.") || name.starts_with("mtp.");
+    weights.rename(|name| (!is_outside(name)).then(|| format!("model.{name}")));
 }
 
 /// The order of a tensor's rows in the checkpoint, unless it is that of the graph.

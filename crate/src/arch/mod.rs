@@ -55,9 +55,9 @@ use config::Config;
 pub use config::{Container, LoadConfig};
 pub use encoder::{DenseLayer, EncoderGraph, EncoderHead, HeadlessEncoder, PositionScheme};
 pub use family::{
-    Family, JointEmbedding, canonical_name, find_gguf, find_mlc, image_mask, joint_embedding,
-    load_config, max_positions, mmproj_formats, mrope_sections, row_order, sanitize,
-    scalar_tensors, set_row_orders, unknown_architecture, vision_encoder,
+    Family, JointEmbedding, add_body_prefix, canonical_name, find_gguf, find_mlc, image_mask,
+    joint_embedding, load_config, max_positions, mmproj_formats, mrope_sections, row_order,
+    sanitize, scalar_tensors, set_row_orders, unknown_architecture, vision_encoder,
 };
 pub use inferred::{infer_family, is_named};
 pub use kani::SPEAKER_PROJECTION;

@@ -360,6 +360,9 @@ impl ModelFiles {
         let fields = quantized.as_ref().unwrap_or(config.json());
         let mut weights = detect(fields, &checkpoint, &side);
         arch::sanitize(&config, &mut weights)?;
+        if purpose != GraphPurpose::Encode {
+            arch::add_body_prefix(&config, &mut weights);
+        }
         complete(&mut config, &weights);
         let mut graph = match purpose {
             GraphPurpose::Generate => Some(ModelGraph::build(&config, purpose)?),
