@@ -102,6 +102,55 @@ fn adapters_equal_peft_and_leave_the_model_as_it_was() {
     }
 }
 
+/// peft names the modules of a multimodal model as transformers does now, or as it did before.
+#[test]
+fn adapters_of_multimodal_models_are_read_by_all_their_names() {
+    let expected = Golden::read(&golden("lora/golden.safetensors"));
+    let (base, golden_llama) = start("llama", &exact(), with_kv(Kv::F32));
+    let ids = golden_llama.ids("input_ids");
+    for names in ["model.language_model.layers", "language_model.model.layers"] {
+        let folder = std::env::temp_dir().join(format!(
+            "jerboa-lora-{}-{}",
+            std::process::id(),
+            &names[..5]
+        ));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let from = golden("lora/adapter");
+        std::fs::copy(
+            from.join("adapter_config.json"),
+            folder.join("adapter_config.json"),
+        )
+        .expect("settings");
+        let file = std::fs::read(from.join("adapter_model.safetensors")).expect("weights");
+        let data = 8 + u64::from_le_bytes(file[..8].try_into().expect("8 bytes")) as usize;
+        let header = std::str::from_utf8(&file[8..data]).expect("a header");
+        let header = header.replace(
+            "base_model.model.model.layers",
+            &format!("base_model.model.{names}"),
+        );
+        assert!(header.contains(names), "{header}");
+        let length = (header.len() as u64).to_le_bytes();
+        let renamed = [&length[..], header.as_bytes(), &file[data..]].concat();
+        std::fs::write(folder.join("adapter_model.safetensors"), renamed).expect("weights");
+        for merge in [false, true] {
+            let adapter = block_on(async {
+                base.model()
+                    .load_adapter(&open(&folder).await?, merge)
+                    .await
+            });
+            let adapter = adapter.unwrap_or_else(|e| panic!("{names}: {e}"));
+            let session = Session::with_adapter(base.model(), adapter);
+            let mut session = session.expect(names);
+            let found = block_on(session.all_rows(&ids, false)).expect(names);
+            let error = relative_l2(&found, &expected.floats("logits.adapter"));
+            assert!(error < 2e-4, "{names}: {error:e}");
+            drop(session);
+            base.model().unload_adapter(adapter);
+        }
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+}
+
 #[test]
 fn an_adapter_runs_on_a_quantized_model() {
     let expected = Golden::read(&golden("lora/golden.safetensors"));

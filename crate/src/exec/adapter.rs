@@ -254,7 +254,7 @@ impl AdapterBase<'_> {
                 magnitude = Some(own.clone());
             }
             updates.push(LowRankUpdate {
-                matrix: format!("{matrix}.weight"),
+                matrix: arch::canonical_name(self.config, &format!("{matrix}.weight")),
                 a: weight.name.clone(),
                 b: format!("{stem}.lora_B.weight"),
                 rank,
