@@ -195,6 +195,21 @@ fn unknown_tokenizers_are_refused_by_name() {
     );
 }
 
+/// The model loads without a tokenizer, and a warning names what is missing.
+#[test]
+fn tokens_without_a_kind_or_scores_are_no_tokenizer() {
+    for (kind, missing) in [("", "model"), ("llama", "scores"), ("t5", "scores")] {
+        let model = vec![("model", MetadataValue::Text(kind.into()))];
+        let file = byte_level(&[], &[], model);
+        assert!(!file.has_tokenizer(), "{kind}");
+        let warnings = file.warnings().join("\n");
+        let field = format!("'tokenizer.ggml.{missing}'");
+        assert!(warnings.contains(&field), "{kind}: {warnings}");
+    }
+    let none = vec![("model", MetadataValue::Text("none".into()))];
+    assert!(byte_level(&[], &[], none).warnings().is_empty());
+}
+
 /// End-of-turn tokens are recognized by their text, whatever type the file gives them, with
 /// llama.cpp's exceptions.
 #[test]

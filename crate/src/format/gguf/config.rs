@@ -149,7 +149,17 @@ impl Gguf {
         let unnamed = cut && matches!(text("tokenizer.ggml.pre"), "" | "default");
         let note = "Tokenization may be inaccurate: the GGUF file names no pre-tokenizer, so llama.cpp's default \
             is used. Convert the model again, or use another GGUF file of it.";
-        unnamed.then(|| note.to_string()).into_iter().collect()
+        let mut warnings: Vec<String> = unnamed.then(|| note.to_string()).into_iter().collect();
+        let has_tokens = self.metadata.contains_key("tokenizer.ggml.tokens");
+        let kind = text("tokenizer.ggml.model");
+        if has_tokens && !self.has_tokenizer() && !matches!(kind, "none" | "no_vocab") {
+            let missing = if kind.is_empty() { "model" } else { "scores" };
+            warnings.push(format!(
+                "The GGUF file's tokenizer is not used: it has no 'tokenizer.ggml.{missing}'. Use token ids, or another \
+                GGUF file of the model."
+            ));
+        }
+        warnings
     }
 
     /// Whether the tensor exists.

@@ -57,10 +57,17 @@ impl Gguf {
         Ok(Value::Object(out))
     }
 
-    /// Whether the file has a vocabulary for a tokenizer.
+    /// Whether the file has a vocabulary for a tokenizer. Tokens without the kind of the tokenizer, or
+    /// without scores where it needs them, are none.
     pub fn has_tokenizer(&self) -> bool {
-        let named = self.metadata.contains_key("tokenizer.ggml.tokens");
-        named && !matches!(self.tokenizer_model(), "none" | "no_vocab")
+        let has = |key: &str| self.metadata.contains_key(key);
+        has("tokenizer.huggingface.json")
+            || has("tokenizer.ggml.tokens")
+                && match self.tokenizer_model() {
+                    "" | "none" | "no_vocab" => false,
+                    "llama" | "t5" => has("tokenizer.ggml.scores"),
+                    _ => true,
+                }
     }
 
     /// The tokens that end a generation (end of sequence, turn or message), by metadata and by
