@@ -85,6 +85,19 @@ fn every_field_of_generation_config_is_handled() {
 }
 
 #[test]
+fn numbers_may_be_strings() {
+    let config = json!({ "temperature": "0.7", "top_k": "20", "eos_token_id": "2", "do_sample": true, "stop_strings": "5" });
+    let read = GenerationConfig::read(&config).expect("a configuration");
+    assert_eq!((read.params.temperature, read.params.top_k), (0.7, 20));
+    assert_eq!(read.stop_strings, ["5"]);
+    let wrong = json!({ "temperature": "warm" });
+    assert!(matches!(
+        GenerationConfig::read(&wrong),
+        Err(Error::Config { .. })
+    ));
+}
+
+#[test]
 fn unsupported_options_are_named_and_neutral_values_pass() {
     let told = |config: Value| {
         GenerationConfig::read(&config)

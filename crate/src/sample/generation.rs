@@ -1,7 +1,7 @@
 //! Reads generation_config.json field by field, as `generate` of transformers 5.23 does. The
 //! sampler applies the result.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::SamplingParams;
 use super::rules::TokenRules;
@@ -131,6 +131,7 @@ impl GenerationConfig {
     /// # Errors
     /// `Config` that names the field.
     pub fn read(config: &Value) -> Result<Self> {
+        let config = &with_numbers(config);
         let fields = GenerationFields(config);
         let mut params = SamplingParams::from_generation_config(config)?;
         let cutoff = |name: &str| {
@@ -250,6 +251,19 @@ impl GenerationConfig {
         ]
         .concat()
     }
+}
+
+/// Replaces fields that store a number as a string by the number.
+fn with_numbers(config: &Value) -> Value {
+    let mut config = config.clone();
+    for (name, value) in config.as_object_mut().into_iter().flatten() {
+        let text = value.as_str().filter(|_| name != "stop_strings");
+        let number = text.and_then(|text| serde_json::from_str::<Number>(text).ok());
+        if let Some(number) = number {
+            *value = number.into();
+        }
+    }
+    config
 }
 
 /// Returns a warning for each listed field that is set to other than its neutral value.

@@ -404,7 +404,10 @@ impl Tokenizer {
 /// # Errors
 /// `Config` for a list that is longer than any model's.
 pub(crate) fn eos_token_ids(file: &str, config: &Value) -> Result<Vec<u32>> {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    let id = |value: &Value| match value {
+        Value::String(text) => text.parse().ok(),
+        other => other.as_u64().and_then(|id| u32::try_from(id).ok()),
+    };
     Ok(match config.get("eos_token_id") {
         Some(Value::Array(ids)) if ids.len() > MAX_EOS_TOKENS => {
             return Err(crate::Error::Config {
