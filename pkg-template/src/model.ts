@@ -106,6 +106,11 @@ export class Model {
   readonly loadOptions: EngineLoadOptions;
   readonly #backend: Backend;
 
+  /** @internal Aborts when the model is unloaded. */
+  get ending(): AbortSignal {
+    return this.#backend.ending;
+  }
+
   /** @internal */
   constructor(backend: Backend, info: ModelInfo, stored: Promise<void>, loadOptions: EngineLoadOptions) {
     this.loadOptions = loadOptions;

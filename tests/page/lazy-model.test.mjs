@@ -58,6 +58,30 @@ test("a wait ends by its signal, a load when no user is left, a failure until th
   await assert.rejects(missing.load(), { code: "not_found" });
 });
 
+test("an unloaded model is dropped, and the next use loads it again", async () => {
+  const shared = lazy.sharedModel("org/unloaded", options);
+  const first = await shared.load();
+  const states = [];
+  shared.subscribe(() => states.push(shared.state.status));
+  await first.unload();
+  assert.deepEqual(states, ["idle"]);
+  assert.equal(shared.state.model, undefined);
+  const second = await shared.load();
+  assert.notEqual(second, first);
+  assert.equal(await second.generate("one two", { maxTokens: 2 }).then((text) => typeof text), "string");
+  await shared.unload();
+});
+
+test("a failure of the caller's own function is not reported as a bug of the package", async () => {
+  const cause = new TypeError("no such host");
+  for (const [load, expected] of [
+    [() => { throw cause; }, { code: "request", message: "The function that loads the model failed: no such host.", cause }],
+    [async () => undefined, { code: "request", message: "The function that loads the model returned nothing. Return the result of loadModel." }],
+    [async () => ({}), { code: "request", message: "The function that loads the model returned no model. Return the result of loadModel." }],
+    [async () => { throw new DOMException("stop", "AbortError"); }, { code: "aborted" }],
+  ]) await assert.rejects(lazy.sharedModel(load).load(), expected);
+});
+
 test("availability follows the host's GPU", async () => {
   const model = lazy.sharedModel("org/new", options);
   assert.equal(await model.availability(), "unavailable");

@@ -2,6 +2,7 @@
 
 import { cachedModels, JerboaError, loadModel, type LoadOptions, type LoadProgress, type Model, type ModelSource } from "../index.js";
 import { canonicalAddress } from "../model-source.js";
+import { textOf } from "../errors.js";
 import { type GpuLike, platform } from "../platform.js";
 
 /** What a lazy model loads: a source of `loadModel`, a function that loads it, or a loaded model. */
@@ -23,7 +24,7 @@ export type LoadState =
  */
 export type Availability = "available" | "downloadable" | "downloading" | "unavailable";
 
-/** A model that loads with its first use. A failed load is tried again with the next use. */
+/** A model that loads with its first use. The next use after a failed load, or an unloaded model, loads again. */
 export class LazyModel {
   readonly source: LazySource;
   readonly #options: SharedLoadOptions;
@@ -124,7 +125,7 @@ export class LazyModel {
     const loading = isLoaded(source)
       ? Promise.resolve(source)
       : typeof source === "function"
-        ? Promise.resolve().then(source)
+        ? callLoader(source)
         : loadModel(source, { ...this.#options, onProgress, signal });
     return loading.then(
       (model) => {
@@ -146,12 +147,31 @@ export class LazyModel {
   #become(model: Model): void {
     this.#loading ??= Promise.resolve(model);
     this.#set({ status: "ready", model, ...(this.#state.progress ? { progress: this.#state.progress } : {}) });
+    // Its owner may unload it. Objects with a model's methods have no such signal.
+    (model.ending as AbortSignal | undefined)?.addEventListener("abort", () => {
+      if (this.#state.model !== model) return;
+      this.#loading = undefined;
+      this.#set({ status: "idle" });
+    }, { once: true });
   }
 
   #set(state: LoadState): void {
     this.#state = state;
     for (const listener of [...this.#listeners]) listener();
   }
+}
+
+/** The model of the caller's function, whose failures are the caller's. */
+async function callLoader(load: () => Model | Promise<Model>): Promise<Model> {
+  let model: unknown;
+  try {
+    model = await load();
+  } catch (thrown) {
+    if (thrown instanceof JerboaError || (thrown as Error | null)?.name === "AbortError") throw thrown;
+    throw new JerboaError("request", `The function that loads the model failed: ${textOf(thrown)}`, { cause: thrown });
+  }
+  if (isLoaded(model)) return model;
+  throw new JerboaError("request", `The function that loads the model returned ${model === undefined ? "nothing" : "no model"}. Return the result of loadModel.`);
 }
 
 /** Models by source and options: equal requests share one load. */
