@@ -166,6 +166,7 @@ test("observeLoads reports loads and their failures; log levels", options, async
 test("contradictory options are refused by name", () => {
   for (const [given, pattern] of [
     [{}, /set 'local', 'remote' or both/],
+    [undefined, /set 'local', 'remote' or both/],
     [{ local: local(), policy: "local-first" }, /the policy 'local-first' needs 'remote'/],
     [{ remote }, /the policy 'local' needs 'local'/],
     [{ local: local(), policy: "cloud" }, /'policy' must be one of local, local-first, remote-first, remote or a function, not 'cloud'/],

@@ -286,6 +286,7 @@ test("what cannot be trained is refused before the first step", options, async (
     ["Text.", { rank: 0 }, "request", /'rank' must be a whole number from 1/],
     ["Text.", { checkpointing: "on" }, "request", /'checkpointing' must be 'auto', true or false/],
     ["Text.", { learningRat: 1 }, "request", /Did you mean 'learningRate'/],
+    ["Text.", { targets: [] }, "request", /'targets' must be an array with a name or more/],
     ["Text.", { targets: ["qkv"] }, "request", /no matrix 'qkv'.*q_proj/],
     ["Text.", { load: {} }, "request", /'load' applies to a model's name/],
   ]) {

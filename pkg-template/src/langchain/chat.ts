@@ -59,7 +59,7 @@ export class ChatJerboa extends BaseChatModel<ChatJerboaCallOptions, AIMessageCh
   }
 
   constructor(fields: ChatJerboaFields) {
-    super(fields);
+    super((fields ??= {} as ChatJerboaFields));
     const { model, load, temperature, topP, topK, maxTokens, seed, stop, request } = fields;
     this.#lazy = sharedModel(model, load);
     const given = { temperature, top_p: topP, top_k: topK, max_completion_tokens: maxTokens, seed, stop };

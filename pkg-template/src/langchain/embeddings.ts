@@ -20,7 +20,7 @@ export class JerboaEmbeddings extends Embeddings {
   readonly #options: EmbedOptions;
 
   constructor(fields: JerboaEmbeddingsFields) {
-    super(fields);
+    super((fields ??= {} as JerboaEmbeddingsFields));
     this.#lazy = sharedModel(fields.model, fields.load);
     this.#options = fields.embed ?? {};
   }

@@ -74,7 +74,7 @@ export const ROUTE_HEADER = "x-jerboa-route";
  * ```
  */
 export function createRouter(options: RouterOptions): typeof fetch {
-  const { local, remote, policy = "local", consent } = options;
+  const { local, remote, policy = "local", consent } = (options ??= {});
   const reporter = new Reporter(options);
   if (typeof policy === "string" && !Object.hasOwn(ORDERS, policy)) throw invalid(`'policy' must be one of ${Object.keys(ORDERS).join(", ")} or a function, not '${policy}'.`);
   if (!local && !remote) throw invalid("set 'local', 'remote' or both.");

@@ -45,7 +45,7 @@ export interface TrainOptions extends TrainSettings {
 const OPTIONS = {
   rank: valid.integer(1, 1024),
   alpha: valid.above(0, 1e6),
-  targets: validator("an array of names", (v) => Array.isArray(v) && v.every((name) => typeof name === "string")),
+  targets: validator("an array with a name or more", (v) => Array.isArray(v) && v.length > 0 && v.every((name) => typeof name === "string")),
   epochs: valid.integer(1, 1e6),
   batchSize: valid.integer(1, 1 << 16),
   learningRate: valid.above(0, 10),
