@@ -246,7 +246,7 @@ function isModelList(source: ModelSource | readonly (string | URL)[]): source is
 
 /** Whether an address is a folder's or a file's URL, not a repository of the Hub. */
 function isFolder(address: string): boolean {
-  return address.includes("://") && !/^https:\/\/(huggingface\.co|hf\.co)\//.test(address);
+  return address.includes("://") && !/^https?:\/\/(www\.)?(huggingface\.co|hf\.co)\//.test(address);
 }
 
 /** Refuses options that do not apply to this source. */

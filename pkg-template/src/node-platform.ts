@@ -182,8 +182,9 @@ export const nodePlatform: Platform = {
   prepareLoad: async (options: EngineLoadOptions) => {
     const { model } = options;
     const files = typeof model === "string" ? await localFiles(model) : undefined;
-    if (files) return { ...options, model: files };
-    if (typeof model !== "string" || model.includes("://")) return options;
+    if (files) return { ...options, model: files, path: model as string };
+    // Pages of the Hub are names, unlike other URLs.
+    if (typeof model !== "string" || /:\/\/(?!(www\.)?(huggingface\.co|hf\.co)\/)/i.test(model)) return options;
     const endpoint = options.endpoint ?? process.env.HF_ENDPOINT;
     const token = options.token ?? (await hubToken());
     return { ...options, ...(endpoint ? { endpoint } : {}), ...(token ? { token } : {}), ...(process.env.HF_HUB_OFFLINE === "1" ? { revalidate: false } : {}) };

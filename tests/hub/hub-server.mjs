@@ -299,7 +299,7 @@ async function serve(origin, request, response) {
   const listed = /^\/api\/models\/([^/]+\/[^/]+)(?:\/revision\/(.+))?$/.exec(path);
   if (listed && origin === 'hub') {
     const folder = join(root, normalize(listed[1]));
-    const names = existsSync(folder) ? readdirSync(folder).filter((name) => name !== FIELDS) : [];
+    const names = existsSync(folder) ? readdirSync(folder, { recursive: true }).filter((name) => name !== FIELDS && statSync(join(folder, name)).isFile()) : [];
     if (names.length === 0) return refuse(request, response, entry, path, 404, 'RepoNotFound');
     const siblings = await Promise.all(names.map(async (rfilename) => ({ rfilename, ...(url.searchParams.has('blobs') ? await blob(listed[1], listed[2] ?? 'main', rfilename) : {}) })));
     return sendJson(request, response, entry, path, { id: listed[1], siblings });

@@ -249,6 +249,37 @@ fn the_second_load_uses_no_network() {
 }
 
 #[test]
+fn a_subfolder_of_a_repository_is_a_model() {
+    let (server, _) = single();
+    let content = content(9);
+    server.file("small/config.json", b"{\"model_type\":\"small\"}");
+    server.file("small/model.safetensors", &file_of(&content));
+    let page = "https://huggingface.co/org/model/tree/main/small";
+    let small = ModelRef::parse(page).expect("a page");
+    let source = block_on(Source::open(
+        &small,
+        &options(&server),
+        AbortFlag::new(),
+        Progress::silent(),
+    ))
+    .expect("a source");
+    let (config, found) =
+        block_on(source.load_verified(load(&source))).expect("the subfolder's model");
+    assert_eq!(
+        (&config[..], found),
+        (&b"{\"model_type\":\"small\"}"[..], content)
+    );
+    assert!(source.commit().is_some());
+    let listed = block_on(source.list()).expect("a list");
+    assert_eq!(listed, ["config.json", "model.safetensors"]);
+    assert!(
+        source.name().ends_with("/org/model/tree/main/small"),
+        "{}",
+        source.name()
+    );
+}
+
+#[test]
 fn a_folder_is_requested_file_by_file() {
     let (server, expected) = single();
     let folder = ModelRef::parse(&format!("{}/files/org/model/", server.hub)).expect("a folder");

@@ -15,6 +15,8 @@ pub enum ModelRef {
         id: String,
         /// Branch, tag, commit or `refs/pr/N`; `main` when not given.
         revision: Option<String>,
+        /// The subfolder with the model's files, without slashes at its ends; empty for the root.
+        folder: String,
     },
     /// A folder of a web server, without a trailing slash.
     Folder {
@@ -46,28 +48,43 @@ impl ModelRef {
         let text = name.trim();
         // Suffix of the Hub's download links.
         let text = text.strip_suffix("?download=true").unwrap_or(text);
+        if let Some(page) = hub_page(text) {
+            let (path, suffix) = page.split_at(page.find(['?', '#']).unwrap_or(page.len()));
+            check_url(path).map_err(refuse)?;
+            let mut location = parse_hub_path(path.trim_matches('/')).ok_or_else(|| {
+                refuse(unlisted_quant(path).unwrap_or("it is not the page of a model"))
+            })?;
+            // The page of a repository shows one of its files by this parameter.
+            let shown = suffix
+                .split(['?', '&', '#'])
+                .find_map(|part| part.strip_prefix("show_file_info="));
+            let shown = shown.and_then(percent_decode);
+            let Some(file) = shown.filter(|file| is_gguf(file) && is_inside(file)) else {
+                return Ok(location);
+            };
+            if let ModelRef::Repo { folder, .. } = &mut location {
+                folder.clear();
+            }
+            return Ok(ModelRef::File {
+                location: Box::new(location),
+                file,
+            });
+        }
         // Checked first: a path or a file name may follow the URL.
         if let Err(reason) = check_url(text) {
             return Err(refuse(reason));
         }
-        if text.len() > 5 && text.to_ascii_lowercase().ends_with(".gguf") {
+        if is_gguf(text) {
             return parse_file(text)
                 .ok_or_else(|| refuse("put the repository or folder before the file's name"))?;
         }
         if text.is_empty() {
             return Err(refuse("it is empty"));
         }
-        if let Some((_, rest)) = text.split_once("://") {
-            let hub_page = rest
-                .strip_prefix("huggingface.co/")
-                .or_else(|| rest.strip_prefix("hf.co/"));
-            return match hub_page {
-                Some(path) => parse_hub_path(path.trim_end_matches('/'))
-                    .ok_or_else(|| refuse("it is not the page of a model")),
-                None => Ok(ModelRef::Folder {
-                    url: text.trim_end_matches('/').to_string(),
-                }),
-            };
+        if text.contains("://") {
+            return Ok(ModelRef::Folder {
+                url: text.trim_end_matches('/').to_string(),
+            });
         }
         if text.starts_with(['/', '.', '~']) {
             // In a page, a path can only be a URL relative to that page.
@@ -86,9 +103,9 @@ impl ModelRef {
             None => (text, None),
         };
         if !is_repo_id(id) {
-            return Err(refuse(
+            return Err(refuse(unlisted_quant(text).unwrap_or(
                 "a repository name has the form 'org/name', of letters, digits, '.', '_' and '-'",
-            ));
+            )));
         }
         if revision.is_some_and(|r| !is_revision(r)) {
             return Err(refuse(
@@ -98,6 +115,7 @@ impl ModelRef {
         Ok(ModelRef::Repo {
             id: id.to_string(),
             revision: revision.map(str::to_string),
+            folder: String::new(),
         })
     }
 }
@@ -105,10 +123,22 @@ impl ModelRef {
 impl std::fmt::Display for ModelRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            ModelRef::Repo { id, revision: None } => f.write_str(id),
+            ModelRef::Repo {
+                id,
+                revision,
+                folder,
+            } if !folder.is_empty() => {
+                let revision = percent_encode(revision.as_deref().unwrap_or("main"), false);
+                let folder = percent_encode(folder, true);
+                write!(f, "{DEFAULT_ENDPOINT}/{id}/tree/{revision}/{folder}")
+            }
+            ModelRef::Repo {
+                id, revision: None, ..
+            } => f.write_str(id),
             ModelRef::Repo {
                 id,
                 revision: Some(revision),
+                ..
             } => write!(f, "{id}@{revision}"),
             ModelRef::Folder { url } => f.write_str(url),
             ModelRef::Path { path } => f.write_str(path),
@@ -130,15 +160,6 @@ fn parse_file(text: &str) -> Option<Result<ModelRef>> {
             file: file.to_string(),
         })
     };
-    for page in ["https://huggingface.co/", "https://hf.co/"] {
-        if let Some(path) = text.strip_prefix(page) {
-            let parts: Vec<&str> = path.splitn(5, '/').collect();
-            let [org, name, "resolve" | "blob", revision, file] = parts[..] else {
-                return None;
-            };
-            return Some(made(&format!("{org}/{name}@{revision}"), file));
-        }
-    }
     let is_repo =
         !text.contains("://") && !text.contains('@') && !text.starts_with(['/', '.', '~']);
     if is_repo {
@@ -149,17 +170,73 @@ fn parse_file(text: &str) -> Option<Result<ModelRef>> {
     Some(made(if place.is_empty() { "/" } else { place }, file))
 }
 
-/// Parses `org/name`, `org/name/tree/REVISION` or `org/name/resolve/REVISION`, as in the address
-/// bar.
+/// The path of a page of huggingface.co, with or without a scheme, and what follows it.
+fn hub_page(text: &str) -> Option<&str> {
+    let rest = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"));
+    let rest = rest.unwrap_or(text);
+    let rest = rest.strip_prefix("www.").unwrap_or(rest);
+    ["huggingface.co/", "hf.co/"]
+        .iter()
+        .find_map(|host| rest.strip_prefix(host))
+}
+
+fn is_gguf(text: &str) -> bool {
+    text.len() > 5 && text.to_ascii_lowercase().ends_with(".gguf")
+}
+
+/// What to do about a name with a quantization after a colon, as Ollama and llama.cpp take it; `None`
+/// for other names.
+fn unlisted_quant(text: &str) -> Option<&'static str> {
+    let (id, quant) = text.rsplit_once(':')?;
+    (is_repo_id(id) && !quant.contains('/')).then_some(
+        "a quantization after ':' is not supported; write the file's name, as in 'org/name/FILE-Q4_K_M.gguf'",
+    )
+}
+
+/// Parses the path of a page in the address bar: `org/name`, `org/name/tree/REVISION/FOLDER`, or a file
+/// as `org/name/blob/REVISION/FILE`. A GGUF file is the model; of another file, its folder.
 fn parse_hub_path(path: &str) -> Option<ModelRef> {
     let parts: Vec<&str> = path.split('/').collect();
     let id = parts.get(..2)?.join("/");
-    let revision = match parts.get(2..)? {
-        [] => None,
-        ["tree" | "resolve" | "blob", revision, ..] => Some((*revision).to_string()),
+    let rest: Option<Vec<String>> = parts
+        .get(2..)?
+        .iter()
+        .map(|part| percent_decode(part))
+        .collect();
+    let rest = rest?;
+    let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
+    let (page, revision, inner) = match &rest[..] {
+        [] => ("tree", None, &[][..]),
+        [page, "refs", kind, number, inner @ ..] => {
+            (*page, Some(format!("refs/{kind}/{number}")), inner)
+        }
+        [page, revision, inner @ ..] => (*page, Some((*revision).to_string()), inner),
         _ => return None,
     };
-    is_repo_id(&id).then_some(ModelRef::Repo { id, revision })
+    let is_file = match page {
+        "tree" => false,
+        "resolve" | "blob" => inner.last().is_some_and(|name| name.contains('.')),
+        _ => return None,
+    };
+    let folder = inner[..inner.len() - usize::from(is_file)].join("/");
+    let is_valid = is_repo_id(&id)
+        && revision.as_deref().is_none_or(is_revision)
+        && (folder.is_empty() || is_inside(&folder));
+    let repo = |folder: String| ModelRef::Repo {
+        id,
+        revision,
+        folder,
+    };
+    match inner.last().filter(|name| is_file && is_gguf(name)) {
+        _ if !is_valid => None,
+        Some(_) => Some(ModelRef::File {
+            location: Box::new(repo(String::new())),
+            file: Some(inner.join("/")).filter(|file| is_inside(file))?,
+        }),
+        None => Some(repo(folder)),
+    }
 }
 
 /// Refuses what starts like a URL, but cannot be the URL of a folder or a Hub. Repository names and
@@ -280,6 +357,15 @@ mod tests {
         ModelRef::Repo {
             id: id.to_string(),
             revision: revision.map(str::to_string),
+            folder: String::new(),
+        }
+    }
+
+    fn subfolder(id: &str, revision: &str, folder: &str) -> ModelRef {
+        ModelRef::Repo {
+            id: id.to_string(),
+            revision: Some(revision.to_string()),
+            folder: folder.to_string(),
         }
     }
 
@@ -300,6 +386,37 @@ mod tests {
                 repo("Qwen/Qwen3-0.6B", None),
             ),
             ("https://hf.co/a/b/tree/v1.0", repo("a/b", Some("v1.0"))),
+            ("hf.co/a/b", repo("a/b", None)),
+            ("www.huggingface.co/a/b", repo("a/b", None)),
+            ("huggingface.co/a/b?library=x#usage", repo("a/b", None)),
+            (
+                "https://huggingface.co/a/b/tree/refs%2Fpr%2F1",
+                repo("a/b", Some("refs/pr/1")),
+            ),
+            (
+                "https://huggingface.co/a/b/tree/refs/pr/1/",
+                repo("a/b", Some("refs/pr/1")),
+            ),
+            (
+                "https://huggingface.co/a/b/tree/main/small/x%20y",
+                subfolder("a/b", "main", "small/x y"),
+            ),
+            (
+                "https://huggingface.co/a/b/blob/main/small/config.json",
+                subfolder("a/b", "main", "small"),
+            ),
+            (
+                "https://huggingface.co/a/b/resolve/main/model.safetensors",
+                repo("a/b", Some("main")),
+            ),
+            (
+                "https://huggingface.co/a/b?show_file_info=x-Q8_0.gguf",
+                file(repo("a/b", None), "x-Q8_0.gguf"),
+            ),
+            (
+                "https://huggingface.co/a/b/blob/refs%2Fpr%2F1/s/x%20y.gguf",
+                file(repo("a/b", Some("refs/pr/1")), "s/x y.gguf"),
+            ),
             (
                 "https://cdn.example/models/x/",
                 ModelRef::Folder {
@@ -344,7 +461,20 @@ mod tests {
             ),
         ];
         for (text, expected) in cases {
-            assert_eq!(ModelRef::parse(text).expect(text), expected, "{text}");
+            let found = ModelRef::parse(text).expect(text);
+            assert_eq!(found, expected, "{text}");
+            if matches!(found, ModelRef::Repo { .. }) {
+                let shown = found.to_string();
+                assert_eq!(ModelRef::parse(&shown).expect(text), expected, "{shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_quantization_after_a_colon_is_refused_with_advice() {
+        for text in ["org/x-GGUF:Q8_0", "hf.co/org/x-GGUF:Q8_0"] {
+            let message = ModelRef::parse(text).expect_err(text).to_string();
+            assert!(message.contains("org/name/FILE"), "{message}");
         }
     }
 
@@ -362,6 +492,11 @@ mod tests {
             "ftp://a/b",
             "https://",
             "https://h/x?y=1",
+            "https://huggingface.co/org",
+            "https://huggingface.co/models/org/name",
+            "https://huggingface.co/a/b/tree/main/..%2F..%2Fc",
+            "https://huggingface.co/a/b/tree/x%20y",
+            "https://huggingface.co/a/b/blob/main/..%2Fx.gguf",
             "x.gguf",
             "a/x.gguf",
             "//host/m",

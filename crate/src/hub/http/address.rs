@@ -10,7 +10,7 @@ use crate::{Error, Result};
 #[cfg(target_arch = "wasm32")]
 pub(in crate::hub) fn main_branch_url(model: &ModelRef, options: &HubOptions) -> Option<String> {
     let address = ModelUrls::for_model(model, options).ok()?;
-    (address.revision.as_deref() == Some("main"))
+    (address.revision.as_deref() == Some("main") && address.folder.is_empty())
         .then(|| format!("{}/resolve/main", address.prefix))
 }
 
@@ -36,13 +36,19 @@ pub(super) struct ModelUrls {
     /// Everything before the revision, or the folder's URL.
     pub prefix: String,
     pub revision: Option<String>,
+    /// The repository's subfolder with a trailing slash; empty for its root.
+    pub folder: String,
     pub api: Option<String>,
 }
 
 impl ModelUrls {
     pub fn for_model(model: &ModelRef, options: &HubOptions) -> Result<ModelUrls> {
         match model {
-            ModelRef::Repo { id, revision } => {
+            ModelRef::Repo {
+                id,
+                revision,
+                folder,
+            } => {
                 let revision = options.revision.clone().or_else(|| revision.clone());
                 let revision = revision.unwrap_or_else(|| "main".to_string());
                 if !is_revision(&revision) {
@@ -60,11 +66,21 @@ impl ModelUrls {
                     "{endpoint}/api/models/{id}/revision/{}",
                     percent_encode(&revision, false)
                 );
-                let name = format!("{prefix}@{revision}");
+                let (name, folder) = if folder.is_empty() {
+                    (format!("{prefix}@{revision}"), String::new())
+                } else {
+                    let revision = percent_encode(&revision, false);
+                    let page = percent_encode(folder, true);
+                    (
+                        format!("{prefix}/tree/{revision}/{page}"),
+                        format!("{folder}/"),
+                    )
+                };
                 Ok(ModelUrls {
                     name,
                     prefix,
                     revision: Some(revision),
+                    folder,
                     api: Some(api),
                 })
             }
@@ -72,6 +88,7 @@ impl ModelUrls {
                 name: url.clone(),
                 prefix: url.clone(),
                 revision: None,
+                folder: String::new(),
                 api: None,
             }),
             ModelRef::File {
@@ -91,9 +108,10 @@ impl ModelUrls {
     pub fn base_url(&self, revision: Option<&str>) -> String {
         match revision {
             Some(revision) => format!(
-                "{}/resolve/{}/",
+                "{}/resolve/{}/{}",
                 self.prefix,
-                percent_encode(revision, false)
+                percent_encode(revision, false),
+                percent_encode(&self.folder, true)
             ),
             None => format!("{}/", self.prefix),
         }

@@ -27,7 +27,7 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         let list = self.repo_metadata(None).await?;
         let files = list["siblings"].as_array().into_iter().flatten();
         Ok(files
-            .filter_map(|file| file["rfilename"].as_str())
+            .filter_map(|file| file["rfilename"].as_str()?.strip_prefix(&self.folder))
             .map(str::to_string)
             .collect())
     }
@@ -38,8 +38,9 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
         if list.is_null() {
             self.warn_unchecked();
         }
+        let path = format!("{}{file}", self.folder);
         let mut files = list["siblings"].as_array().into_iter().flatten();
-        let found = files.find(|each| each["rfilename"].as_str() == Some(file));
+        let found = files.find(|each| each["rfilename"].as_str() == Some(&path));
         Ok(found
             .and_then(|found| found["lfs"]["sha256"].as_str())
             .map(str::to_ascii_lowercase))

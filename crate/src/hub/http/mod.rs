@@ -56,6 +56,8 @@ pub struct HttpSource<T: Transport, S: KeyValueStore> {
     name: String,
     /// URL of the Hub's API for this repository's file list.
     api: Option<String>,
+    /// The repository's subfolder with a trailing slash; empty for its root.
+    folder: String,
     /// The folder's URL with a trailing slash. A branch is replaced by its commit once that is
     /// known.
     base: RefCell<String>,
@@ -116,6 +118,7 @@ impl<T: Transport + 'static, S: KeyValueStore + 'static> HttpSource<T, S> {
             commit: RefCell::new(address.revision.clone().filter(|_| pinned)),
             name: address.name.clone(),
             api: address.api.clone(),
+            folder: address.folder.clone(),
             trust_cache: Cell::new(pinned || !options.revalidate),
             part_size: options.part_size.max(1),
             streams: options.max_streams.clamp(1, 8),
