@@ -285,6 +285,8 @@ export type NextMask = (token: number | undefined, next?: number) => Uint32Array
 /** Options of `Engine.load`, besides its signal. */
 export interface EngineLoadOptions extends EngineLoadFields {
   model: string | { name: string; file: File }[];
+  /** The path of `model`, if its files were read from a disk. */
+  path?: string;
   /** Silero VAD's weights, for speech-to-text models; see `vad` of `loadModel`. */
   vad?: Uint8Array;
 }

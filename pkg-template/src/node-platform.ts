@@ -3,7 +3,7 @@
 import { openAsBlob } from "node:fs";
 import { readFile, readdir, stat } from "node:fs/promises";
 import { homedir, totalmem } from "node:os";
-import { basename, join, relative, resolve, sep } from "node:path";
+import { basename, dirname, join, relative, resolve, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Worker, type ThreadPort } from "node:worker_threads";
 import type { EngineLoadOptions } from "./contract.js";
@@ -62,7 +62,7 @@ async function localFiles(source: string): Promise<NamedFile[] | undefined> {
   const found = await stat(path).catch(() => undefined);
   if (!found) throw new JerboaError("missing_file", `The model at ${path} does not exist. Check the path; names of the Hugging Face Hub have the form 'org/name'.`);
   const open = async (file: string, name: string): Promise<NamedFile> => ({ name, file: (await openAsBlob(file)) as File });
-  if (found.isFile()) return [await open(path, basename(path))];
+  if (found.isFile()) return Promise.all((await filesOfModel(path)).map((name) => open(join(dirname(path), name), name)));
   const entries = await readdir(path, { recursive: true, withFileTypes: true });
   const files = await Promise.all(entries.map(async (entry) => {
     const file = join(entry.parentPath ?? entry.path!, entry.name);
@@ -71,6 +71,16 @@ async function localFiles(source: string): Promise<NamedFile[] | undefined> {
     return isFile ? open(file, relative(path, file).split(sep).join("/")) : undefined;
   }));
   return files.filter((file) => file !== undefined);
+}
+
+/** The names of a file and of the files next to it that belong to its model: other parts of a split GGUF file, and mmproj files. */
+async function filesOfModel(path: string): Promise<string[]> {
+  const name = basename(path);
+  const [, start, count] = /^(.*-)\d{5}(-of-\d{5}\.gguf)$/i.exec(name) ?? [];
+  const isPart = (each: string): boolean => start !== undefined && each.startsWith(start) && each.endsWith(count!) && each.length === name.length;
+  const isMmproj = (each: string): boolean => /mmproj.*\.gguf$/i.test(each);
+  if (!/\.gguf$/i.test(name) || isMmproj(name)) return [name];
+  return (await readdir(dirname(path))).filter((each) => each === name || isPart(each) || isMmproj(each));
 }
 
 /** The methods of `sharp` that are used. */

@@ -140,15 +140,19 @@ impl Source {
         })
     }
 
-    /// Opens files that the user selected.
+    /// Opens files that the user selected, or that have a path on this machine.
     #[cfg(target_arch = "wasm32")]
     pub async fn from_picked_files(
         files: Vec<PickedFile>,
+        path: Option<String>,
         options: &HubOptions,
         abort: AbortFlag,
         progress: Progress,
     ) -> Result<Source> {
-        let picked = PickedFiles::new(files, options.part_size, progress)?;
+        let mut picked = PickedFiles::new(files, options.part_size, progress)?;
+        if let Some(path) = path {
+            picked.name = path;
+        }
         let gguf = only_gguf(&picked.list());
         let store = if options.cache {
             DefaultStore::open().await.ok()

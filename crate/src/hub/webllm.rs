@@ -171,6 +171,7 @@ pub(super) async fn find_model(
         .map(|(name, blob)| PickedFile { name, blob })
         .collect();
     let mut found = PickedFiles::new(files, options.part_size, progress.clone()).ok()?;
+    found.name = "WebLLM's cache".to_string();
     found.from_cache = true;
     for (name, read, size) in records {
         found.add_record(name, read, size);

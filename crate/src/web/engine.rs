@@ -218,7 +218,10 @@ async fn load(options: &JsValue, on_progress: Function) -> Result<Engine> {
     };
     let open = async || open_source(options, progress.clone()).await;
     let (mut loaded, source, second) = Source::load(open, async |source| {
-        let name = string_property(options, "model").unwrap_or_else(|| SELECTED_FILES_NAME.into());
+        let name = ["model", "path"]
+            .iter()
+            .find_map(|field| string_property(options, field));
+        let name = name.unwrap_or_else(|| SELECTED_FILES_NAME.into());
         let _ahead = source.gguf().is_none().then(|| {
             let config = source.read_ahead(&["config.json"]).shared();
             let files = source.read_ahead(&TEXT_FILES);

@@ -85,6 +85,7 @@ pub async fn open_source(options: &JsValue, progress: Progress) -> Result<Source
                 blob: file,
             });
         }
-        Source::from_picked_files(files, &hub, abort, progress).await
+        let path = string_property(options, "path");
+        Source::from_picked_files(files, path, &hub, abort, progress).await
     }
 }

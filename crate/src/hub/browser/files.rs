@@ -40,6 +40,8 @@ pub struct PickedFiles {
     files: SortedMap<String, FileStorage>,
     /// The last record read: parts of a file are requested in order.
     last_record: RefCell<Option<(String, Chunk)>>,
+    /// Their name in messages.
+    pub(in crate::hub) name: String,
     /// Whether the files come from a cache (WebLLM's).
     pub(in crate::hub) from_cache: bool,
     part_size: u64,
@@ -84,6 +86,7 @@ impl PickedFiles {
         Ok(PickedFiles {
             files,
             last_record: RefCell::default(),
+            name: "the selected files".to_string(),
             from_cache: false,
             part_size: part_size.max(1),
             progress,
@@ -180,11 +183,7 @@ impl PartSource for PickedFiles {
     type Reader = ();
 
     fn source_name(&self) -> &str {
-        if self.from_cache {
-            "WebLLM's cache"
-        } else {
-            "the selected files"
-        }
+        &self.name
     }
 
     fn progress(&self) -> &Progress {
