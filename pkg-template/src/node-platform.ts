@@ -80,7 +80,7 @@ async function filesOfModel(path: string): Promise<string[]> {
   const isPart = (each: string): boolean => start !== undefined && each.startsWith(start) && each.endsWith(count!) && each.length === name.length;
   const isMmproj = (each: string): boolean => /mmproj.*\.gguf$/i.test(each);
   if (!/\.gguf$/i.test(name) || isMmproj(name)) return [name];
-  return (await readdir(dirname(path))).filter((each) => each === name || isPart(each) || isMmproj(each));
+  return (await readdir(dirname(path)).catch(() => [name])).filter((each) => each === name || isPart(each) || isMmproj(each));
 }
 
 /** The methods of `sharp` that are used. */
