@@ -11,7 +11,8 @@ export interface NamedFile {
   file: File;
 }
 /**
- * What {@link loadModel} accepts: a repository (`org/name`), a folder's URL, one .gguf file of either
+ * What {@link loadModel} accepts: a repository (`org/name`) or its page on the Hub, also of a subfolder, a folder's URL,
+ * one .gguf file of either
  * (`org/name/model-Q4_K_M.gguf`, `https://host/model.gguf`), or a checkpoint's files from an `<input type="file">` or a
  * drop; a .gguf file needs no list.
  */
