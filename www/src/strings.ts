@@ -137,7 +137,7 @@ export const LOAD = {
   of: (done: string, all: string) => `${done} of ${all}`,
   left: (time: string) => `${time} left`,
   fromDevice: "from this device",
-  starting: "Starting the engine (1.3 MB, once)",
+  starting: "Starting the engine (1.4 MB, once)",
   waiting: "Waiting: another tab is loading the same model",
   config: "Reading the configuration",
   tokenizer: "Reading the tokenizer",
