@@ -59,7 +59,7 @@ fn compare(what: &str, source: &WeightSource, parts: &Parts, expected: &PackedMa
     let of = |role: PartRole| parts.iter().find(|p| p.0 == role).map(|p| &p.1);
     // Inputs that the loader prepares.
     if source.encoding == Encoding::Nvfp4 {
-        buffers.push(bytes(&format::mxfp4::half_scales(|role| {
+        buffers.push(bytes(&format::mxfp4::half_scales(&|role| {
             of(role).map(Vec::as_slice)
         })));
         table = Some(buffers.len() - 1);

@@ -45,7 +45,7 @@ pub(super) fn gpt_oss(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
 
 /// Half of the scale of each E4M3 byte, with the global scale of NVFP4 applied. `part` returns the
 /// bytes of a part, if it is stored. Kernels look these up because GPU division is inexact.
-pub fn half_scales<'a>(part: impl Fn(PartRole) -> Option<&'a [u8]>) -> Vec<f32> {
+pub fn half_scales<'a>(part: &dyn Fn(PartRole) -> Option<&'a [u8]>) -> Vec<f32> {
     let global = |role| Float::F32.get(part(role)?, 0);
     let divisor = global(PartRole::GlobalScale).unwrap_or(1.0);
     let factor = global(PartRole::GlobalFactor).unwrap_or(1.0);
@@ -75,7 +75,7 @@ pub(super) fn nvfp4(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
             job.part(role, Some(4))?;
         }
     }
-    let half = half_scales(|role| job.bytes.get(role));
+    let half = half_scales(&|role| job.bytes.get(role));
     Ok(job.affine(
         |row, k| {
             (2.0 * E2M1[usize::from(read_code(codes, row * (job.cols / 2), 4, k))] + 16.0) as u8

@@ -79,11 +79,16 @@ pub fn transcode_to(
 
 fn decode(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
     match job.source.encoding {
-        Encoding::Dense(float) => dense(job, float.bytes(), |data, at| float.get(data, at)),
-        Encoding::F64 => dense(job, 8, |data, at| {
-            let bytes = data.get(at * 8..)?.first_chunk()?;
-            Some(f64::from_le_bytes(*bytes) as f32)
-        }),
+        Encoding::Dense(float) => {
+            let data = job.part(PartRole::Weight, stored_bytes(job, float.bytes()))?;
+            Ok(dense(job, data, float))
+        }
+        Encoding::F64 => {
+            let data = job.part(PartRole::Weight, stored_bytes(job, 8))?;
+            let narrow = |wide: &[u8; 8]| (f64::from_le_bytes(*wide) as f32).to_le_bytes();
+            let floats: Vec<u8> = data.as_chunks().0.iter().flat_map(narrow).collect();
+            Ok(dense(job, &floats, Float::F32))
+        }
         Encoding::WeightNorm(float) => weight_norm::transcode(job, float),
         Encoding::MlxAffine { bits, group, scale } => mlx::affine(job, bits, group, scale),
         Encoding::MlxMxfp4 => mxfp4::mlx(job),
@@ -160,30 +165,26 @@ pub fn check_parts(source: &WeightSource) -> Result<()> {
     .map(|_| ())
 }
 
-/// Decodes unquantized elements of `bytes` each; `get` returns the element at an index.
-fn dense(
-    job: &TranscodeJob<'_>,
-    bytes: usize,
-    get: impl Fn(&[u8], usize) -> Option<f32>,
-) -> Result<PackedMatrix> {
-    let len = job
-        .source
-        .stored_rows
-        .checked_mul(job.cols)
-        .and_then(|n| n.checked_mul(bytes));
-    let data = job.part(PartRole::Weight, len)?;
+/// The bytes of a part with `bytes` for each stored element.
+fn stored_bytes(job: &TranscodeJob<'_>, bytes: usize) -> Option<usize> {
+    let count = job.source.stored_rows.checked_mul(job.cols);
+    count.and_then(|n| n.checked_mul(bytes))
+}
+
+/// Decodes unquantized elements.
+fn dense(job: &TranscodeJob<'_>, data: &[u8], float: Float) -> PackedMatrix {
     let offset = job.source.offset;
     let rows = job.source.stored_rows;
     let transposed = job.source.row_order == RowOrder::Transposed;
 
-    Ok(job.dense(|row, col| {
+    job.dense(|row, col| {
         let at = if transposed {
             col * rows + row
         } else {
             row * job.cols + col
         };
-        let value = get(data, at).unwrap_or(0.0);
+        let value = float.get(data, at).unwrap_or(0.0);
         // Adding 0.0 would turn -0.0 into 0.0.
         if offset == 0.0 { value } else { value + offset }
-    }))
+    })
 }

@@ -200,43 +200,42 @@ fn unlisted_quant(text: &str) -> Option<&'static str> {
 fn parse_hub_path(path: &str) -> Option<ModelRef> {
     let parts: Vec<&str> = path.split('/').collect();
     let id = parts.get(..2)?.join("/");
-    let rest: Option<Vec<String>> = parts
-        .get(2..)?
-        .iter()
-        .map(|part| percent_decode(part))
-        .collect();
-    let rest = rest?;
-    let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
-    let (page, revision, inner) = match &rest[..] {
+    let (page, revision, inner) = match &parts[2..] {
         [] => ("tree", None, &[][..]),
         [page, "refs", kind, number, inner @ ..] => {
             (*page, Some(format!("refs/{kind}/{number}")), inner)
         }
-        [page, revision, inner @ ..] => (*page, Some((*revision).to_string()), inner),
+        [page, revision, inner @ ..] => (*page, Some(percent_decode(revision)?), inner),
         _ => return None,
     };
-    let is_file = match page {
-        "tree" => false,
-        "resolve" | "blob" => inner.last().is_some_and(|name| name.contains('.')),
-        _ => return None,
-    };
-    let folder = inner[..inner.len() - usize::from(is_file)].join("/");
+    let inner = percent_decode(&inner.join("/"))?;
     let is_valid = is_repo_id(&id)
         && revision.as_deref().is_none_or(is_revision)
-        && (folder.is_empty() || is_inside(&folder));
-    let repo = |folder: String| ModelRef::Repo {
+        && (inner.is_empty() || is_inside(&inner));
+    let is_file = match page {
+        _ if !is_valid => return None,
+        "tree" => false,
+        "resolve" | "blob" => true,
+        _ => return None,
+    };
+    let (outer, last) = inner.rsplit_once('/').unwrap_or(("", &inner));
+    let folder = match is_file && last.contains('.') {
+        true if is_gguf(last) => "",
+        true => outer,
+        false => &inner,
+    };
+    let repo = ModelRef::Repo {
         id,
         revision,
-        folder,
+        folder: folder.to_string(),
     };
-    match inner.last().filter(|name| is_file && is_gguf(name)) {
-        _ if !is_valid => None,
-        Some(_) => Some(ModelRef::File {
-            location: Box::new(repo(String::new())),
-            file: Some(inner.join("/")).filter(|file| is_inside(file))?,
-        }),
-        None => Some(repo(folder)),
+    if !(is_file && is_gguf(last)) {
+        return Some(repo);
     }
+    Some(ModelRef::File {
+        location: Box::new(repo),
+        file: inner,
+    })
 }
 
 /// Refuses what starts like a URL, but cannot be the URL of a folder or a Hub. Repository names and

@@ -1,7 +1,7 @@
 //! Reads generation_config.json field by field, as `generate` of transformers 5.23 does. The
 //! sampler applies the result.
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use super::SamplingParams;
 use super::rules::TokenRules;
@@ -258,9 +258,9 @@ fn with_numbers(config: &Value) -> Value {
     let mut config = config.clone();
     for (name, value) in config.as_object_mut().into_iter().flatten() {
         let text = value.as_str().filter(|_| name != "stop_strings");
-        let number = text.and_then(|text| serde_json::from_str::<Number>(text).ok());
-        if let Some(number) = number {
-            *value = number.into();
+        let number = text.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        if let Some(number) = number.filter(Value::is_number) {
+            *value = number;
         }
     }
     config

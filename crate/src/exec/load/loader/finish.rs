@@ -87,7 +87,7 @@ impl Loader<'_> {
         let scale = held(PartRole::Scales)
             .and_then(|scales| format::bitnet::row_scale(&unit.source, scales));
         let small = match unit.source.encoding {
-            Encoding::Nvfp4 => Some((PartRole::QuantMap, format::mxfp4::half_scales(held))),
+            Encoding::Nvfp4 => Some((PartRole::QuantMap, format::mxfp4::half_scales(&held))),
             Encoding::Bnb8 => held(PartRole::Scales)
                 .map(|largest| (PartRole::Scales, format::bnb::row_scales(largest))),
             _ => None,
