@@ -339,6 +339,7 @@ test("documents that one tab changes are shown in the others", options, async ()
   await volcanoes.waitFor({ state: "detached" });
   await other.waitForFunction(() => !document.querySelector(".hits").textContent.includes("Volcanoes"));
   await other.getByText(/^All passages, nearest first/).waitFor();
+  page.once("dialog", (dialog) => dialog.accept());
   await page.getByRole("button", { name: "Remove all", exact: true }).click();
   await other.getByText("Add some documents first.").waitFor();
   assert.equal(await other.locator(".hit").count(), 0);
