@@ -21,7 +21,7 @@ const MAX_ROUNDS: usize = 5;
 /// Maximum launches of a run.
 const MAX_LAUNCHES: usize = 1024;
 /// Repetitions of dispatch chains that measure dispatch cost: 5 ms each where dispatches are
-/// expensive. A readback beside a load's uploads may vary as much, so a high cost is measured again
+/// expensive. During a load's uploads a readback may vary as much, so a high cost is measured again
 /// with more repetitions.
 const CHAIN_REPEATS: [usize; 2] = [2, 16];
 const CHAIN_ROUNDS: [usize; 2] = [4, 2];
