@@ -57,21 +57,21 @@ fn packed_gemm_matches_reference() {
 }
 
 /// Buffers of two matmuls, the second of the first one's output.
-pub(super) const X: usize = 0;
-pub(super) const W: [usize; 2] = [1, 2];
-pub(super) const HIDDEN: usize = 3;
-pub(super) const BIAS: usize = 4;
-pub(super) const RESIDUAL: usize = 5;
+const X: usize = 0;
+const W: [usize; 2] = [1, 2];
+const HIDDEN: usize = 3;
+const BIAS: usize = 4;
+const RESIDUAL: usize = 5;
 pub(super) const STATE: usize = 6;
 const PARTS: usize = 7;
 pub(super) const X_BYTES: usize = 8;
 pub(super) const HIDDEN_BYTES: usize = 9;
 const SQUARES: usize = 10;
-pub(super) const GAIN: usize = 11;
-pub(super) const NEXT_W: [usize; 2] = [12, 13];
-pub(super) const OUT: usize = 14;
+const GAIN: usize = 11;
+const NEXT_W: [usize; 2] = [12, 13];
+const OUT: usize = 14;
 
-pub(super) fn view(buffer: usize, stride: usize) -> View<usize> {
+fn view(buffer: usize, stride: usize) -> View<usize> {
     View {
         buffer,
         offset: 0,
@@ -80,7 +80,7 @@ pub(super) fn view(buffer: usize, stride: usize) -> View<usize> {
 }
 
 /// A matmul with weights of this layout.
-pub(super) fn matmul_of(
+fn matmul_of(
     layout: WeightLayout,
     [rows, cols]: [usize; 2],
     [q, s]: [usize; 2],
@@ -158,6 +158,77 @@ pub(super) const BUFFERS: OutputBuffers<usize> = OutputBuffers {
     squares: SQUARES,
 };
 
+/// Bit of [`first_of`]'s options for a residual.
+pub(super) const RESIDUALS: u32 = 4;
+
+/// The first of two matmuls: gated, with a bias, or with a residual, by the bits of `options`.
+pub(super) fn first_of(options: u32, [n, k]: [usize; 2]) -> Matmul<usize> {
+    let gated = options & 1 > 0;
+    let total = if gated { 2 * n } else { n };
+    let mut matmul = matmul_of(affine(), [total, k], W, [X, HIDDEN]);
+    (matmul.n, matmul.out.stride) = (n as u32, n as u32);
+    matmul.gated = gated.then_some(n as u32);
+    matmul.bias = (options & 2 > 0).then_some(BIAS);
+    matmul.residual = (options & RESIDUALS > 0).then(|| view(RESIDUAL, n));
+    matmul
+}
+
+/// The second matmul, of the first one's `n` outputs.
+pub(super) fn next_of(bits: u8, n: usize) -> Matmul<usize> {
+    let layout = affine_of(bits, 64, AffineForm::Bias, Float::F16);
+    matmul_of(layout, [64, n], NEXT_W, [HIDDEN, OUT])
+}
+
+/// The second matmul after a norm, with a bias.
+pub(super) fn normed(n: usize, gated: bool) -> Matmul<usize> {
+    let outputs = 96;
+    let total = if gated { 2 * outputs } else { outputs };
+    let mut next = matmul_of(affine(), [total, n], NEXT_W, [HIDDEN, OUT]);
+    (next.n, next.out.stride) = (outputs as u32, outputs as u32);
+    next.gated = gated.then_some(outputs as u32);
+    next.bias = Some(BIAS);
+    next.norm = Some(NormPrologue {
+        gain: GAIN,
+        offset: 1.0,
+        eps: 1e-5,
+    });
+    next
+}
+
+/// Adds the buffers of a [`normed`] matmul, the first with `squares` bytes of sums of squares.
+pub(super) fn add_second(
+    buffers: &mut Vec<Vec<u8>>,
+    next: &Matmul<usize>,
+    rows: usize,
+    squares: u64,
+) {
+    let [total, n] = [next.weight.rows, next.weight.cols].map(|size| size as usize);
+    let (packed, _) = weights(affine(), total, n, 11);
+    buffers.extend([
+        bytes(&vec![f32::NAN; squares as usize / 4]),
+        bytes(&random(9, n)),
+        bytes(&packed.planes[0]),
+        bytes(&packed.planes[1]),
+        bytes(&vec![f32::NAN; rows * next.n as usize]),
+    ]);
+    // The bias of the second matmul.
+    buffers[BIAS] = bytes(&random(6, total));
+}
+
+/// Two ways to run both matmuls leave the same rows between them, and the same result but for
+/// rounding.
+pub(super) fn assert_norms_agree(
+    case: &str,
+    rows: usize,
+    both: [Vec<Launch<usize>>; 2],
+    buffers: &[Vec<u8>],
+) {
+    let [expected, found] = both.map(|launches| run_all(gpu(), &launches, rows as u32, buffers));
+    assert!(expected[HIDDEN] == found[HIDDEN], "{case}: rows");
+    let error = nmse(&floats(&found[OUT]), &floats(&expected[OUT]));
+    assert!(error < 1e-12, "{case}: {error:e}");
+}
+
 /// Matmuls whose reduction writes 8 bits for the next one leave the bytes that a launch of its
 /// own would: of tiles of one workgroup and of several, for weights of 4 and 8 bits.
 #[test]
@@ -165,16 +236,9 @@ fn outputs_in_8_bits_equal_quantized_outputs() {
     let shapes = [[1, 64, 256], [5, 192, 320], [33, 320, 672]];
     for (options, [rows, n, k]) in (0..8).zip(shapes.into_iter().cycle()) {
         for (target, group, next_bits) in [(1, 32, 4), (64, 64, 4), (7, 32, 8), (64, 64, 8)] {
-            let gated = options & 1 > 0;
-            let total = if gated { 2 * n } else { n };
-            let mut matmul = matmul_of(affine(), [total, k], W, [X, HIDDEN]);
-            (matmul.n, matmul.out.stride) = (n as u32, n as u32);
-            matmul.gated = gated.then_some(n as u32);
-            matmul.bias = (options & 2 > 0).then_some(BIAS);
-            matmul.residual = (options & 4 > 0).then(|| view(RESIDUAL, n));
+            let matmul = first_of(options, [n, k]);
             let mut launches = first(&matmul, rows, target);
-            let layout = affine_of(next_bits, 64, AffineForm::Bias, Float::F16);
-            let next = matmul_of(layout, [64, n], NEXT_W, [HIDDEN, OUT]);
+            let next = next_of(next_bits, n);
             let form = form_of(&next, rows).with_group(group);
             let mut fused = launches.clone();
             launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
@@ -199,20 +263,9 @@ fn norms_between_matmuls_need_no_launch() {
     let shapes = [[1, 64, 256], [5, 320, 320], [33, 1088, 288], [9, 2048, 256]];
     for (gated, [rows, n, k]) in [false, true].into_iter().cycle().zip(shapes) {
         for target in [1, 64] {
-            let mut matmul = matmul_of(affine(), [n, k], W, [X, HIDDEN]);
-            matmul.residual = Some(view(RESIDUAL, n));
+            let matmul = first_of(RESIDUALS, [n, k]);
             let mut launches = first(&matmul, rows, target);
-            let outputs = 96;
-            let total = if gated { 2 * outputs } else { outputs };
-            let mut next = matmul_of(affine(), [total, n], NEXT_W, [HIDDEN, OUT]);
-            (next.n, next.out.stride) = (outputs as u32, outputs as u32);
-            next.gated = gated.then_some(outputs as u32);
-            next.bias = Some(BIAS);
-            next.norm = Some(NormPrologue {
-                gain: GAIN,
-                offset: 1.0,
-                eps: 1e-5,
-            });
+            let next = normed(n, gated);
             let form = form_of(&next, rows);
             let mut fused = launches.clone();
             launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
@@ -231,23 +284,10 @@ fn norms_between_matmuls_need_no_launch() {
                 .max(next.parts_bytes(rows as u32, choice))
                 .max(needed.partials)
                 .max(partials.expect("a reduction"));
-            let (next_packed, _) = weights(affine(), total, n, 11);
             let mut buffers = buffers_of(&matmul, rows, parts, form);
-            buffers.extend([
-                bytes(&vec![f32::NAN; needed.squares as usize / 4]),
-                bytes(&random(9, n)),
-                bytes(&next_packed.planes[0]),
-                bytes(&next_packed.planes[1]),
-                bytes(&vec![f32::NAN; rows * outputs]),
-            ]);
-            // The bias of the second matmul.
-            buffers[BIAS] = bytes(&random(6, total));
-            let [expected, found] =
-                [launches, fused].map(|launches| run_all(gpu(), &launches, rows as u32, &buffers));
+            add_second(&mut buffers, &next, rows, needed.squares);
             let case = format!("{rows}x{n}x{k}, {target}");
-            assert!(expected[HIDDEN] == found[HIDDEN], "{case}: rows");
-            let error = nmse(&floats(&found[OUT]), &floats(&expected[OUT]));
-            assert!(error < 1e-12, "{case}: {error:e}");
+            assert_norms_agree(&case, rows, [launches, fused], &buffers);
         }
     }
 }

@@ -1,16 +1,15 @@
 //! GEMV of batches on packed 8-bit dot products.
 
 use super::gemm_packed::{
-    BIAS, BUFFERS, GAIN, HIDDEN, HIDDEN_BYTES, NEXT_W, OUT, RESIDUAL, STATE, W, X, X_BYTES,
-    buffers_of, form_of, matmul_of, view,
+    BUFFERS, HIDDEN_BYTES, RESIDUALS, STATE, X_BYTES, add_second, assert_norms_agree, buffers_of,
+    first_of, form_of, next_of, normed,
 };
-use super::{Case, PLAIN, affine, affine_of, check_as, packed_layouts, weights};
-use jerboa::format::layout::{AffineForm, Float};
+use super::{Case, PLAIN, affine, check_as, packed_layouts};
 use jerboa::gpu::{Backend, Caps, VariantOverride};
 use jerboa::kernels::Launch;
-use jerboa::kernels::matmul::{Matmul, NormPrologue, View, WeightPlanes};
+use jerboa::kernels::matmul::{Matmul, View, WeightPlanes};
 use jerboa::kernels::registry::Kernel;
-use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
+use jerboa_tests::{gpu, run_all};
 
 fn forced(parts: u32) -> Caps {
     Caps {
@@ -96,16 +95,9 @@ fn products_in_8_bits_equal_quantized_products() {
     let shapes = [[3, 64, 256], [5, 192, 320], [8, 320, 672], [7, 128, 2080]];
     for (options, [rows, n, k]) in (0..8).zip(shapes.into_iter().cycle()) {
         for (threads, next_bits) in [(256, 4), (512, 8)] {
-            let gated = options & 1 > 0;
-            let total = if gated { 2 * n } else { n };
-            let mut matmul = matmul_of(affine(), [total, k], W, [X, HIDDEN]);
-            (matmul.n, matmul.out.stride) = (n as u32, n as u32);
-            matmul.gated = gated.then_some(n as u32);
-            matmul.bias = (options & 2 > 0).then_some(BIAS);
-            matmul.residual = (options & 4 > 0).then(|| view(RESIDUAL, n));
+            let matmul = first_of(options, [n, k]);
             let mut launches = first(&matmul, rows, threads);
-            let layout = affine_of(next_bits, 64, AffineForm::Bias, Float::F16);
-            let next = matmul_of(layout, [64, n], NEXT_W, [HIDDEN, OUT]);
+            let next = next_of(next_bits, n);
             let form = form_of(&next, rows).with_group(32);
             let mut fused = launches.clone();
             launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
@@ -127,51 +119,26 @@ fn norms_between_products_need_no_launch() {
     let shapes = [[3, 64, 256], [5, 320, 320], [8, 1088, 288], [4, 2048, 256]];
     for (gated, [rows, n, k]) in [false, true].into_iter().cycle().zip(shapes) {
         for threads in [256, 512] {
-            let mut matmul = matmul_of(affine(), [n, k], W, [X, HIDDEN]);
-            matmul.residual = Some(view(RESIDUAL, n));
+            let matmul = first_of(RESIDUALS, [n, k]);
             let mut launches = first(&matmul, rows, threads);
-            let outputs = 96;
-            let total = if gated { 2 * outputs } else { outputs };
-            let mut next = matmul_of(affine(), [total, n], NEXT_W, [HIDDEN, OUT]);
-            (next.n, next.out.stride) = (outputs as u32, outputs as u32);
-            next.gated = gated.then_some(outputs as u32);
-            next.bias = Some(BIAS);
-            let norm = NormPrologue {
-                gain: GAIN,
-                offset: 1.0,
-                eps: 1e-5,
-            };
-            next.norm = Some(norm.clone());
+            let mut next = normed(n, gated);
             let form = form_of(&next, rows).with_group(32);
             let mut fused = launches.clone();
             launches.push(form.launch(&next, STATE, HIDDEN_BYTES));
             let needed = form
                 .quantize_output(&with_threads(threads), &mut fused, &next, rows, BUFFERS)
                 .expect("a product that quantizes");
-            next.norm = None;
+            let norm = next.norm.take().expect("a norm");
             let second = next.gemv_packed(&forced(4), rows, STATE, HIDDEN_BYTES);
             let mut divided = second.clone();
             form.divide_product(&mut divided, &norm, n as u32, rows);
             launches.push(second);
             fused.push(divided);
-            let (next_packed, _) = weights(affine(), total, n, 11);
             let mut buffers = buffers_of(&matmul, rows, 16, form);
             buffers[HIDDEN_BYTES].extend(vec![0xff; needed.quantized as usize]);
-            buffers.extend([
-                vec![0; 16],
-                bytes(&random(9, n)),
-                bytes(&next_packed.planes[0]),
-                bytes(&next_packed.planes[1]),
-                bytes(&vec![f32::NAN; rows * outputs]),
-            ]);
-            // The bias of the second matmul.
-            buffers[BIAS] = bytes(&random(6, total));
-            let [expected, found] =
-                [launches, fused].map(|launches| run_all(gpu(), &launches, rows as u32, &buffers));
+            add_second(&mut buffers, &next, rows, 16);
             let case = format!("{rows}x{n}x{k}, {threads} threads");
-            assert!(expected[HIDDEN] == found[HIDDEN], "{case}: rows");
-            let error = nmse(&floats(&found[OUT]), &floats(&expected[OUT]));
-            assert!(error < 1e-12, "{case}: {error:e}");
+            assert_norms_agree(&case, rows, [launches, fused], &buffers);
         }
     }
 }
