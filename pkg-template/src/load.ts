@@ -9,7 +9,7 @@ import { JerboaError, invalidRequest } from "./errors.js";
 import { attributesOf, type Backend, type CallOptions, type Method, type Methods } from "./engine-calls.js";
 import { waitForOtherTab, nextAttempt, type LoadAttempt } from "./load-fallback.js";
 import { Model } from "./model.js";
-import { canonicalAddress, sourceOf, withoutCredentials, type ModelSource } from "./model-source.js";
+import { canonicalAddress, isFolder, sourceOf, withoutCredentials, type ModelSource } from "./model-source.js";
 import { isDetached } from "./plain-json.js";
 import { withLock, Notes } from "./persistent-notes.js";
 import { RestartingBackend } from "./restart.js";
@@ -242,11 +242,6 @@ function isModelList(source: ModelSource | readonly (string | URL)[]): source is
   const wrong = Array.from(source).findIndex((each) => !isName(each));
   if (wrong >= 0) throw invalidRequest(`loadModel: a list of models must contain names and URLs; item ${wrong} is ${describe(source[wrong])}.`);
   return true;
-}
-
-/** Whether an address is a folder's or a file's URL, not a repository of the Hub. */
-function isFolder(address: string): boolean {
-  return address.includes("://") && !/^https?:\/\/(www\.)?(huggingface\.co|hf\.co)\//.test(address);
 }
 
 /** Refuses options that do not apply to this source. */

@@ -48,6 +48,11 @@ export function canonicalAddress(address: string): string {
   }
 }
 
+/** Whether an address is a folder's or a file's URL, not a repository of the Hub. */
+export function isFolder(address: string): boolean {
+  return address.includes("://") && !/^https?:\/\/(www\.)?(huggingface\.co|hf\.co)\//.test(address);
+}
+
 /** An address without the user name and password that it may have, for messages. */
 export function withoutCredentials(address: string | URL): string {
   return String(address).replace(/\/\/[^/?#]*@/, "//");

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url";
 import { Worker, type ThreadPort } from "node:worker_threads";
 import type { EngineLoadOptions } from "./contract.js";
 import { invalidRequest, JerboaError } from "./errors.js";
-import type { NamedFile } from "./model-source.js";
+import { isFolder, type NamedFile } from "./model-source.js";
 import { decodeWav, resample } from "./node-audio.js";
 import { fetchFile, hubFetch } from "./node-fetch.js";
 import { hubToken, ModelStore } from "./node-store.js";
@@ -193,8 +193,7 @@ export const nodePlatform: Platform = {
     const { model } = options;
     const files = typeof model === "string" ? await localFiles(model) : undefined;
     if (files) return { ...options, model: files, path: model as string };
-    // Pages of the Hub are names, unlike other URLs.
-    if (typeof model !== "string" || /:\/\/(?!(www\.)?(huggingface\.co|hf\.co)\/)/i.test(model)) return options;
+    if (typeof model !== "string" || isFolder(model)) return options;
     const endpoint = options.endpoint ?? process.env.HF_ENDPOINT;
     const token = options.token ?? (await hubToken());
     return { ...options, ...(endpoint ? { endpoint } : {}), ...(token ? { token } : {}), ...(process.env.HF_HUB_OFFLINE === "1" ? { revalidate: false } : {}) };
