@@ -12,7 +12,8 @@
 const BN: u32 = 64u;
 const THREADS: u32 = BM * 2u;
 
-// [word of four elements][row / 4] and [word][column / 4].
+// [word of four elements][row / 4] and [word][column / 4], except that rows are exchanged eight at a time by word / 4 and
+// columns sixteen at a time by word / 8: threads that store different words then use different banks of memory.
 var<workgroup> xt: array<array<vec4<u32>, BM / 4>, 16>;
 var<workgroup> wt: array<array<vec4<u32>, BN / 4>, 16>;
 // By group: scales and sums of x; scales and biases of W.
@@ -70,6 +71,7 @@ fn main(
 #for p in 0..2
     let xr$p = ($pu * THREADS + lid) / 4u;
     let xw$p = lid % 4u;
+    let x_to$p = xr$p ^ (xw$p * 8u);
     let x_at$p = x_row(wid.y, xr$p) * params.units * 5u + xw$p;
     var x_next$p: vec4<u32>;
 #endfor
@@ -78,6 +80,7 @@ fn main(
 #for p in 0..64/BM
     let wn$p = ($pu * THREADS + lid) / 2u;
     let wb$p = lid % 2u;
+    let w_to$p = wn$p ^ (wb$p * 16u);
     let w_row$p = weight_row(wid.x, wn$p);
     var w_next$p: Codes;
     var bits_next$p: PairBits;
@@ -106,14 +109,14 @@ fn main(
             }
 #for i in 0..4
             let bytes$i = w_bytes(w_next$p.o$i);
-            wt[wb$p * 8u + $iu * 2u][wn$p / 4u][wn$p % 4u] = bytes$i.x;
-            wt[wb$p * 8u + $iu * 2u + 1u][wn$p / 4u][wn$p % 4u] = bytes$i.y;
+            wt[wb$p * 8u + $iu * 2u][w_to$p / 4u][w_to$p % 4u] = bytes$i.x;
+            wt[wb$p * 8u + $iu * 2u + 1u][w_to$p / 4u][w_to$p % 4u] = bytes$i.y;
 #endfor
         }
 #endfor
 #for p in 0..2
 #for e in 0..4
-        xt[xw$p * 4u + $eu][xr$p / 4u][xr$p % 4u] = x_next$p[$e];
+        xt[xw$p * 4u + $eu][x_to$p / 4u][x_to$p % 4u] = x_next$p[$e];
 #endfor
 #endfor
         if (lid < BM) {
@@ -145,9 +148,9 @@ fn main(
 #endfor
 #for w in 0..X_GROUP/4
             {
-                let xv = xt[$b * (X_GROUP / 4) + $w][r0];
+                let xv = xt[$b * (X_GROUP / 4) + $w][r0 ^ (($b * (X_GROUP / 4) + $w) / 4 * 2)];
 #for j in 0..2
-                let wv$j = wt[$b * (X_GROUP / 4) + $w][c0 + $ju * 8u];
+                let wv$j = wt[$b * (X_GROUP / 4) + $w][(c0 ^ (($b * (X_GROUP / 4) + $w) / 8 * 4)) + $ju * 8u];
 #for i in 0..4
                 dots$i_$j = add_products(dots$i_$j, wv$j, xv[$i]);
 #endfor
