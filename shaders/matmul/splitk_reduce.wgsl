@@ -144,13 +144,34 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let scale$r = params.scale * inverseSqrt(dot(square$r, vec4<f32>(1.0)) / f32(params.normed) + params.eps);
 #endfor
 #endif
-    for (var s = 0u; s < splits; s++) {
-        // A tile stores all its lines, with or without rows.
-        let at = (s * lines + line) * width + column;
+    // A tile stores all its lines, with or without rows.
+    let at = line * width + column;
+    let step = lines * width;
+    var s = 0u;
+    // The loads of four splits overlap.
+    for (; s + 4u <= splits; s += 4u) {
+#for i in 0..4
 #for r in 0..4
-        sum$r += parts[at + $ru * width];
+        let part$i_$r = parts[at + (s + $iu) * step + $ru * width];
 #ifdef GATED
-        up$r += parts[at + $ru * width + 32u];
+        let up_part$i_$r = parts[at + (s + $iu) * step + $ru * width + 32u];
+#endif
+#endfor
+#endfor
+#for i in 0..4
+#for r in 0..4
+        sum$r += part$i_$r;
+#ifdef GATED
+        up$r += up_part$i_$r;
+#endif
+#endfor
+#endfor
+    }
+    for (; s < splits; s++) {
+#for r in 0..4
+        sum$r += parts[at + s * step + $ru * width];
+#ifdef GATED
+        up$r += parts[at + s * step + $ru * width + 32u];
 #endif
 #endfor
     }
