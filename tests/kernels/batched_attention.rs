@@ -13,7 +13,7 @@ use jerboa_tests::{bytes, gpu, random, run_all};
 type Heads = (u32, u32, u32);
 
 /// Attention that writes 8 bits leaves the bytes that a launch of its own would, in one pass over
-/// the keys and in splits, for weights of 4 and 8 bits.
+/// the keys, with more and with fewer threads, and in splits, for weights of 4 and 8 bits.
 #[test]
 fn results_in_8_bits_equal_quantized_results() {
     let heads = [
@@ -25,9 +25,15 @@ fn results_in_8_bits_equal_quantized_results() {
     ];
     for caps in tested_caps(gpu()) {
         for heads in heads {
-            for (capacity, positions) in [(128, [5, 127, 64]), (640, [300, 639, 0])] {
+            let steps = [
+                (128, u32::MAX, [5, 127, 64]),
+                (128, 0, [5, 127, 64]),
+                (640, 0, [300, 639, 0]),
+            ];
+            for (capacity, fill, positions) in steps {
                 for (group, bits) in [(32, 4), (64, 8)] {
-                    let same = quantizes_alike(&caps, heads, capacity, positions, (group, bits));
+                    let keys = (capacity, fill);
+                    let same = quantizes_alike(&caps, heads, keys, positions, (group, bits));
                     // Groups may not cross heads.
                     let can = heads.2.is_multiple_of(group);
                     assert_eq!(same, can.then_some(true), "{heads:?} {positions:?} {group}");
@@ -42,7 +48,7 @@ fn results_in_8_bits_equal_quantized_results() {
 fn quantizes_alike(
     caps: &Caps,
     (heads, kv_heads, head_dim): Heads,
-    capacity: u32,
+    (capacity, batch_fill): (u32, u32),
     positions: [u32; 3],
     (group, bits): (u32, u8),
 ) -> Option<bool> {
@@ -74,10 +80,14 @@ fn quantizes_alike(
         v_cache: 2,
         state: 4,
         ends: None,
-        decode: DecodeTiling::of(caps, heads, kv_heads, head_dim),
+        decode: DecodeTiling {
+            batch_fill,
+            ..DecodeTiling::of(caps, heads, kv_heads, head_dim)
+        },
         batch: Some(PageTable {
             pages: 5,
             pages_per_slot: pages_per_slot as u32,
+            rows: rows as u32,
         }),
     };
     let [q, k, v] = [0, cols, cols + kv_cols].map(|offset| view(0, offset, stride));

@@ -234,6 +234,8 @@ pub struct PageTable<B> {
     pub pages: B,
     /// Pages of a sequence at full capacity.
     pub pages_per_slot: u32,
+    /// Maximum rows of the step, each of another sequence.
+    pub rows: u32,
 }
 
 /// One attention layer over a KV cache.
@@ -570,7 +572,14 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         // Threads share a key's columns evenly; more heads leave no room for their sums.
         let even = self.head_dim <= 256 && self.head_dim.is_multiple_of(32);
         let is_batched = self.batch.is_some() && self.is_single_pass();
-        let takes_more = self.has_few_splits() || (is_batched && self.decode.specialized);
+        let x = self.kv_heads * group.div_ceil(self.decode.heads);
+        let takes_more = match &self.batch {
+            Some(batch) if is_batched => {
+                let is_full = self.head_dim > 64 && batch.rows * x > self.decode.batch_fill;
+                self.decode.specialized && !is_full
+            }
+            _ => self.has_few_splits(),
+        };
         let threads = if takes_more && even && self.decode.heads <= 2 {
             256
         } else {
@@ -609,7 +618,6 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         } else {
             variant.set("THREADS", threads)
         };
-        let x = self.kv_heads * group.div_ceil(self.decode.heads);
         let most = self.max_splits();
 
         let grid = match follows {

@@ -36,6 +36,9 @@ pub struct DecodeTiling {
     pub head_threads: u32,
     /// Whether kernels are specialized for common head widths, rather than compiled once for all.
     pub specialized: bool,
+    /// Workgroups above which those of a batch have fewer threads: with more than 64 columns a head, more
+    /// would wait for registers.
+    pub batch_fill: u32,
     /// Rows with at most this many keys take one split and need no reduction.
     pub single_pass_keys: u32,
     /// Rows with at most this many keys leave at most [`MAX_FUSED_SPLITS`] splits, if the next matmul can
@@ -98,6 +101,7 @@ impl DecodeTiling {
             threads,
             head_threads,
             specialized: !caps.software_kernels(),
+            batch_fill: caps.target_workgroups() / 4,
             single_pass_keys,
             fused_reduce_keys,
             sized_by_keys: caps.target_workgroups() < 512,

@@ -98,6 +98,7 @@ impl Lowering<'_> {
             batch: self.options.rows.is_batch().then_some(PageTable {
                 pages: Slot::Pages,
                 pages_per_slot: kept.positions.div_ceil(PAGE_POSITIONS) as u32,
+                rows: self.options.rows.tokens() as u32,
             }),
         };
         let q = node.x();
