@@ -3,8 +3,8 @@
 use jerboa::arch::{find_gguf, find_mlc};
 use jerboa::exec::{ModelFiles, RunOptions, Session};
 use jerboa::format::{
-    Checkpoint, CheckpointFile, Dtype, Encoding, PartBytes, PartRole, TensorInfo, check_parts,
-    detect, gguf, mlc, transcode,
+    Checkpoint, CheckpointFile, Dtype, Encoding, Float, PartBytes, PartRole, TensorInfo,
+    check_parts, detect, gguf, mlc, transcode,
 };
 use jerboa::gpu::DeviceOptions;
 use jerboa::hub::{AbortFlag, HubOptions, ModelRef, Progress, Source};
@@ -558,6 +558,57 @@ fn targets_of_compressed_tensors_choose_the_group() {
         let error = columns(groups).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+/// The shape of the scales tells blocks from rows, also if there are as many of them as rows.
+#[test]
+fn fp8_scales_of_blocks_and_rows_differ_by_shape() {
+    use Dtype::{F8E4M3, F32, I8};
+    let config = |block: Value| json!({ "quantization_config": { "quant_method": "fp8", "weight_block_size": block } });
+    let read = |config: &Value, dtype: Dtype, name: &str, shape: &[usize], scales: &[usize]| {
+        let tensors: &[Tensor<'_>] = &[("m.weight", dtype, shape), (name, F32, scales)];
+        let weights = detect(config, &checkpoint(tensors), &jerboa::SortedMap::new());
+        weights.get("m.weight", "a model").map(|w| w.encoding)
+    };
+    let small = config(json!([8, 8]));
+    let usual = config(json!([128, 128]));
+    for (config, shape, scales, block) in [
+        // 64 scales of 64 rows, and the two matrices in which this happens to published models.
+        (&small, [64, 64], &[8, 8][..], (8, 8)),
+        (&usual, [7168, 16384], &[56, 128], (128, 128)),
+        (&usual, [2048, 16384], &[16, 128], (128, 128)),
+        (&Value::Null, [2048, 16384], &[16, 128], (128, 128)),
+        (&small, [64, 64], &[64, 1], (1, 64)),
+        (&small, [64, 64], &[64], (1, 64)),
+        (&small, [64, 64], &[1, 64], (1, 64)),
+        (&small, [64, 64], &[], (64, 64)),
+        (&small, [64, 64], &[1], (64, 64)),
+        (&small, [60, 20], &[8, 3], (8, 8)),
+    ] {
+        for name in ["m.weight_scale_inv", "m.weight_scale"] {
+            let found = read(config, F8E4M3, name, &shape, scales).expect("read");
+            let expected = Encoding::Fp8 {
+                block,
+                scale: Float::F32,
+            };
+            assert_eq!(found, expected, "{shape:?} {scales:?}");
+        }
+    }
+    let other = read(&usual, F8E4M3, "m.weight_scale", &[64, 64], &[8, 8]);
+    assert!(
+        other
+            .expect_err("other blocks")
+            .to_string()
+            .contains("neither blocks nor rows")
+    );
+    let blocks = read(&usual, I8, "m.weight_scale", &[64, 64], &[8, 8]);
+    assert!(
+        blocks
+            .expect_err("blocks")
+            .to_string()
+            .contains("I8 needs 'SCB'")
+    );
+    assert!(read(&usual, I8, "m.weight_scale", &[64, 64], &[64, 1]).is_ok());
 }
 
 /// ModelOpt multiplies by the second scale, where compressed-tensors divides by its global scale.

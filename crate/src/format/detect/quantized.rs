@@ -369,15 +369,20 @@ impl WeightFinder<'_> {
                 };
                 Some((side(0).filter(|s| *s > 0)?, side(1).filter(|s| *s > 0)?))
             });
-        let count = scales.elements();
-        let candidates = [Some((n, k)), Some((1, k)), block, Some((128, 128))];
-
-        let block = candidates
+        let grid =
+            |(rows, cols): (usize, usize)| [n.div_ceil(rows.max(1)), k.div_ceil(cols.max(1))];
+        let mut candidates = [Some((n, k)), Some((1, k)), block, Some((128, 128))]
             .into_iter()
-            .flatten()
-            .find(|(rows, cols): &(usize, usize)| {
-                (n.div_ceil((*rows).max(1)) as u64).checked_mul(k.div_ceil((*cols).max(1)) as u64)
-                    == Some(count)
+            .flatten();
+        // A vector has no grid, so its length decides: one scale for the tensor, or one per row.
+        let block = candidates
+            .clone()
+            .find(|b| scales.shape == grid(*b))
+            .or_else(|| {
+                candidates.find(|b| {
+                    let count = grid(*b).into_iter().product::<usize>() as u64;
+                    is_vector(&scales.shape) && count == scales.elements()
+                })
             });
         let block = block.ok_or_else(|| {
             refuse("Its number of scales matches neither blocks nor rows nor the tensor; convert it again.")
@@ -415,7 +420,7 @@ impl WeightFinder<'_> {
         }
         let scales = self
             .tensor(base, ".weight_scale")
-            .filter(|s| s.elements() == 1 || s.elements() == n as u64);
+            .filter(|s| s.elements() == 1 || s.elements() == n as u64 && is_vector(&s.shape));
         match scales.and_then(|s| Some((s, float_type(s.dtype)?))) {
             Some((scales, scale)) if self.tensor(base, ".weight_zero_point").is_none() => {
                 let parts = vec![stored_part(PartRole::Weight, info), stored_part(PartRole::Scales, scales)];
@@ -629,3 +634,8 @@ fn with_last_dim(shape: &[usize], cols: usize) -> Vec<usize> {
     }
     shape
 }
+/// Whether at most one dimension has several elements.
+fn is_vector(shape: &[usize]) -> bool {
+    shape.iter().filter(|size| **size != 1).count() <= 1
+}
+
