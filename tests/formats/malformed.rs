@@ -611,6 +611,37 @@ fn fp8_scales_of_blocks_and_rows_differ_by_shape() {
     assert!(read(&usual, I8, "m.weight_scale", &[64, 64], &[64, 1]).is_ok());
 }
 
+/// A method that is not known is named instead of a missing tensor.
+#[test]
+fn unknown_quantization_methods_are_named() {
+    let tensors: &[Tensor<'_>] = &[
+        ("m.W_q", Dtype::U8, &[32, 64]),
+        ("n.weight", Dtype::F32, &[4]),
+    ];
+    let message = |method: &str| {
+        let config = json!({ "quantization_config": { "quant_method": method } });
+        let weights = detect(&config, &checkpoint(tensors), &jerboa::SortedMap::new());
+        assert!(weights.get("n.weight", "a model").is_ok());
+        weights
+            .get("m.weight", "a model")
+            .expect_err(method)
+            .to_string()
+    };
+    for method in ["hqq", "quanto", "torchao", "aqlm", "vptq"] {
+        let found = message(method);
+        assert!(found.contains(&format!(
+            "m.weight is stored as {method}, which is not supported"
+        )));
+        assert!(found.contains("one of GPTQ, AWQ,"), "{found}");
+    }
+    for method in ["", "gptq", "intel/auto-round", "fbgemm_fp8"] {
+        assert!(
+            message(method).contains("has no tensor m.weight"),
+            "{method}"
+        );
+    }
+}
+
 /// ModelOpt multiplies by the second scale, where compressed-tensors divides by its global scale.
 #[test]
 fn nvfp4_of_modelopt_is_read() {

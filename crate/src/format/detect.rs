@@ -43,6 +43,19 @@ fn quantization_blocks(config: &Value) -> impl Iterator<Item = &Value> {
 
 const QUANT_STATE: &str = ".quant_state.bitsandbytes__";
 
+/// The ends of every `quant_method` whose weights can be read.
+const SUPPORTED_METHODS: [&str; 9] = [
+    "gptq",
+    "awq",
+    "auto-round",
+    "compressed-tensors",
+    "bitsandbytes",
+    "bitnet",
+    "fp8",
+    "mxfp4",
+    "modelopt",
+];
+
 /// Suffixes of tensors that belong to the weight of another tensor.
 const SECONDARY_SUFFIXES: [&str; 18] = [
     ".qzeros",
@@ -92,7 +105,11 @@ pub fn detect(
         }
     }
     split_experts(&mut out);
-    if finder.method() == "bitnet" && finder.quantization("quantization_mode") == "online" {
+    let method = finder.method();
+    if !method.is_empty() && !SUPPORTED_METHODS.iter().any(|m| method.ends_with(m)) {
+        out.unknown_method = Some(method.to_owned());
+    }
+    if method == "bitnet" && finder.quantization("quantization_mode") == "online" {
         ternarize(&mut out);
     }
     out

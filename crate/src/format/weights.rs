@@ -4,11 +4,17 @@ use super::encoding::WeightSource;
 use crate::util::map::SortedMap;
 use crate::{Error, Result};
 
+/// What to use instead of a checkpoint with an unknown `quant_method`.
+const UNKNOWN_METHOD: &str = "Use a checkpoint without quantization, or one of GPTQ, AWQ, AutoRound, bitsandbytes, \
+     compressed-tensors, FP8, MXFP4, NVFP4, BitNet, MLX or GGUF.";
+
 /// The weights of a model by HuggingFace name.
 #[derive(Debug, Clone, Default)]
 pub struct Weights {
     pub(super) sources: SortedMap<String, WeightSource>,
     unsupported: SortedMap<String, Error>,
+    /// The `quant_method` of config.json if it is not supported.
+    pub(super) unknown_method: Option<String>,
 }
 
 impl Weights {
@@ -16,7 +22,7 @@ impl Weights {
     pub fn from_list(list: Vec<WeightSource>) -> Weights {
         Weights {
             sources: list.into_iter().map(|s| (s.name.clone(), s)).collect(),
-            unsupported: SortedMap::new(),
+            ..Weights::default()
         }
     }
 
@@ -28,14 +34,18 @@ impl Weights {
         if let Some(source) = self.sources.get(name) {
             return Ok(source);
         }
-        Err(self
-            .unsupported
-            .get(name)
-            .cloned()
-            .unwrap_or_else(|| Error::MissingTensor {
+        Err(match (self.unsupported.get(name), &self.unknown_method) {
+            (Some(error), _) => error.clone(),
+            (None, Some(method)) => Error::UnsupportedEncoding {
+                tensor: name.into(),
+                encoding: method.clone(),
+                hint: UNKNOWN_METHOD.into(),
+            },
+            (None, None) => Error::MissingTensor {
                 tensor: name.into(),
                 architecture: architecture.into(),
-            }))
+            },
+        })
     }
 
     /// Whether a weight of that name exists, supported or not.
