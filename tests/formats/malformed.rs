@@ -642,6 +642,37 @@ fn unknown_quantization_methods_are_named() {
     }
 }
 
+/// `bnb_4bit_quant_storage` labels the bytes of codes as floats.
+#[test]
+fn codes_of_bitsandbytes_are_bytes_of_any_type() {
+    use Dtype::{BF16, F16, F32, U8};
+    let state =
+        json!({ "quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [8, 64] });
+    let mut side = jerboa::SortedMap::new();
+    let name = "m.weight.quant_state.bitsandbytes__nf4";
+    side.insert(name.to_owned(), state.to_string().into_bytes());
+    for (dtype, codes) in [(U8, 256), (F16, 128), (BF16, 128), (F32, 64)] {
+        let shape = [codes, 1];
+        let tensors: &[Tensor<'_>] = &[
+            ("m.weight", dtype, &shape),
+            ("m.weight.absmax", F32, &[8]),
+            ("m.weight.quant_map", F32, &[16]),
+            (name, U8, &[80]),
+        ];
+        let weights = detect(&json!({}), &checkpoint(tensors), &side);
+        let weight = weights.get("m.weight", "a model").expect("read");
+        check_parts(weight).expect("its parts fit");
+        assert_eq!(
+            (weight.encoding.name(), &weight.shape[..]),
+            ("bitsandbytes 4 bit".into(), &[8, 64][..])
+        );
+        assert_eq!(
+            (weight.parts[0].info.dtype, &weight.parts[0].info.shape[..]),
+            (U8, &[256, 1][..])
+        );
+    }
+}
+
 /// ModelOpt multiplies by the second scale, where compressed-tensors divides by its global scale.
 #[test]
 fn nvfp4_of_modelopt_is_read() {

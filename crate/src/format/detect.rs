@@ -201,6 +201,9 @@ impl<'a> WeightFinder<'a> {
         if self.is_secondary(name) {
             return None;
         }
+        if let Some(source) = self.bnb4(name, info) {
+            return Some((name.to_string(), source));
+        }
         let base = name.strip_suffix(".weight").unwrap_or(name);
         let source = match info.dtype {
             Dtype::U32 if self.tensor(base, ".scales").is_some() => self.mlx(base, name, info),
@@ -209,7 +212,7 @@ impl<'a> WeightFinder<'a> {
             Dtype::I8 => self.int8(base, name, info),
             Dtype::U8 => match self.modelopt_nvfp4(base, name, info) {
                 Some(source) => source,
-                None => self.bnb4_or_bitnet(base, name, info),
+                None => self.bitnet(base, name, info),
             },
             _ => match float_type(info.dtype) {
                 Some(float) => Ok(dense_weight(name, info, Encoding::Dense(float))),

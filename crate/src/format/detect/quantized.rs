@@ -474,20 +474,9 @@ impl WeightFinder<'_> {
         )))
     }
 
-    /// Unsigned bytes: bitsandbytes' 4 bits and BitNet.
-    pub(super) fn bnb4_or_bitnet(
-        &self,
-        base: &str,
-        name: &str,
-        info: &TensorInfo,
-    ) -> Result<WeightSource> {
+    /// Unsigned bytes of BitNet.
+    pub(super) fn bitnet(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let state = ["nf4", "fp4"]
-            .iter()
-            .find_map(|t| self.tensor(name, &format!("{QUANT_STATE}{t}")));
-        if let Some(state) = state {
-            return self.bnb4(name, info, state);
-        }
         let scales = self
             .tensor(base, ".weight_scale")
             .filter(|s| s.elements() == 1);
@@ -513,7 +502,26 @@ impl WeightFinder<'_> {
         ))
     }
 
-    fn bnb4(&self, name: &str, info: &TensorInfo, state: &TensorInfo) -> Result<WeightSource> {
+    /// 4 bits of bitsandbytes; `None` if there is no description of them. The codes are bytes,
+    /// which `bnb_4bit_quant_storage` may label as floats.
+    pub(super) fn bnb4(&self, name: &str, info: &TensorInfo) -> Option<Result<WeightSource>> {
+        let state = ["nf4", "fp4"]
+            .iter()
+            .find_map(|t| self.tensor(name, &format!("{QUANT_STATE}{t}")))?;
+        let codes = TensorInfo {
+            dtype: Dtype::U8,
+            shape: vec![usize::try_from(info.bytes()).unwrap_or(usize::MAX), 1],
+            ..info.clone()
+        };
+        Some(self.bnb4_codes(name, &codes, state))
+    }
+
+    fn bnb4_codes(
+        &self,
+        name: &str,
+        info: &TensorInfo,
+        state: &TensorInfo,
+    ) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
         let json = self
             .metadata_bytes
@@ -626,6 +634,11 @@ fn mlx_group(product: usize, bits: Option<usize>, group: Option<usize>) -> Optio
         .or_else(|| [64, 32, 128].iter().find_map(|g| fits(product / g, *g)))
 }
 
+/// Whether at most one dimension has several elements.
+fn is_vector(shape: &[usize]) -> bool {
+    shape.iter().filter(|size| **size != 1).count() <= 1
+}
+
 /// Replaces the last dimension of a shape.
 fn with_last_dim(shape: &[usize], cols: usize) -> Vec<usize> {
     let mut shape = shape.to_vec();
@@ -634,8 +647,3 @@ fn with_last_dim(shape: &[usize], cols: usize) -> Vec<usize> {
     }
     shape
 }
-/// Whether at most one dimension has several elements.
-fn is_vector(shape: &[usize]) -> bool {
-    shape.iter().filter(|size| **size != 1).count() <= 1
-}
-
