@@ -224,3 +224,38 @@ fn published_tokenizers_on_demand() {
     let wrong: usize = folders.iter().map(|dir| run(dir, false).wrong.len()).sum();
     assert_eq!(wrong, 0);
 }
+
+/// As transformers 5.24: a token with a name is special also if tokenizer.json says that it is not,
+/// and tokens that the vocabulary lacks get the next ids. A list makes no token of the file special.
+#[test]
+fn named_tokens_are_special() {
+    let json = br#"{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}, "decoder": {"type": "Fuse"},
+        "added_tokens": [{"id": 2, "content": "<end>", "special": false}, {"id": 3, "content": "<img>", "special": false},
+        {"id": 4, "content": "<aud>", "special": false}, {"id": 5, "content": "<tool>", "special": false}]}"#;
+    let config = br#"{"eos_token": "<end>", "extra_special_tokens": {"image_token": "<img>"},
+        "audio_token": "<aud>", "pad_token": "[PAD]", "bos_token": {"content": "[BOS]", "rstrip": true}}"#;
+    let load = |config: &[u8]| {
+        Tokenizer::load(TokenizerFiles {
+            tokenizer: json,
+            tokenizer_config: Some(config),
+            ..TokenizerFiles::default()
+        })
+        .expect("loads")
+    };
+    let tokenizer = load(config);
+    let text = "a<end>b<img>a<aud>b<tool>[PAD][BOS] a";
+    let ids = tokenizer.encode_trusted(text, false).expect("encodes");
+    assert_eq!(ids, [0, 2, 1, 3, 0, 4, 1, 5, 7, 6, 0]);
+    assert_eq!(tokenizer.decode(&ids, true), "abab<tool>a");
+    assert_eq!(tokenizer.special_tokens().get("image_token"), Some("<img>"));
+    let plain = tokenizer.encode("a<end>b[PAD]", false).expect("encodes");
+    assert!(plain.iter().all(|id| *id < 2), "{plain:?}");
+    assert_eq!(
+        tokenizer.special_spellings(),
+        ["<aud>", "<end>", "<img>", "[BOS]", "[PAD]"]
+    );
+    let list = load(br#"{"additional_special_tokens": ["<tool>", "<new>"]}"#);
+    let ids = list.encode_trusted("a<tool><new>", false).expect("encodes");
+    assert_eq!(ids, [0, 5, 6]);
+    assert_eq!(list.decode(&ids, true), "a<tool>");
+}

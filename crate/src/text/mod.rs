@@ -38,11 +38,11 @@ pub use local_time::LocalTime;
 pub use slow_tokenizer::SlowTokenizerFiles;
 pub use special_token_guard::RenderedPrompt;
 pub use stop::StopStrings;
-pub(crate) use tokenizer::eos_token_ids;
 pub(crate) use tokenizer::fim;
 pub use tokenizer::{
     EncodeOptions, FimTokens, SpecialTokens, StreamDecoder, Tokenizer, TokenizerFiles,
 };
+pub(crate) use tokenizer::{MARKS_SPECIAL_TOKENS, eos_token_ids};
 
 use crate::{Error, Result};
 use budget::EncodeBudget;

@@ -24,10 +24,13 @@ use crate::Result;
 use crate::util::limits::MAX_EOS_TOKENS;
 use crate::util::map::SortedMap;
 use crate::util::sort;
+pub(crate) use added::MARKS_SPECIAL_TOKENS;
 use added::{AddedToken, AddedTokenMatcher, added_by_id, merge_added_tokens};
 use encode::{EncodeScratch, SpecialTokenPolicy};
 pub use fim::FimTokens;
 pub use special::SpecialTokens;
+use special::apply_class_defaults;
+pub(super) use special::{SPECIAL_TOKEN_NAMES, apply_special_tokens_map, spelling};
 pub use stream::StreamDecoder;
 
 /// The files of a tokenizer. Only tokenizer.json is required.
@@ -112,7 +115,7 @@ impl Tokenizer {
 
     /// Builds the tokenizer; `look` sees tokenizer.json before it is taken apart.
     fn build(files: TokenizerFiles, look: impl FnOnce(&mut TokenizerFile)) -> Result<Tokenizer> {
-        let config = json_file(files.tokenizer_config, "tokenizer_config.json")?;
+        let mut config = json_file(files.tokenizer_config, "tokenizer_config.json")?;
         let map = json_file(files.special_tokens_map, "special_tokens_map.json")?;
         let generation = json_file(files.generation_config, "generation_config.json")?;
 
@@ -121,6 +124,8 @@ impl Tokenizer {
             false => tokenizer_file::parse(files.tokenizer)?,
         };
         look(&mut file);
+        apply_special_tokens_map(&mut config, map);
+        apply_class_defaults(&mut config, file.special_tokens.take());
         merge_added_tokens(&mut file.added_tokens, &config)?;
         let decoder = file.decoder.take();
         let normalizers = Normalizers::load(&file.normalizer)?;
@@ -132,7 +137,7 @@ impl Tokenizer {
         let added_by_id = added_by_id(file.added_tokens, &model.vocab, &normalizers)?;
         let mut special_tokens = SpecialTokens::default();
         special_tokens.fill(&config);
-        special_tokens.fill(&map);
+        special_tokens.fill(&config["extra_special_tokens"]);
         let special_spellings = added_by_id
             .values()
             .filter(|a| a.special)

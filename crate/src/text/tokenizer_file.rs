@@ -23,6 +23,9 @@ pub(super) struct TokenizerFile {
     pub post_processor: Value,
     #[serde(default, deserialize_with = "limited")]
     pub decoder: Value,
+    /// Named tokens of the tokenizer's class. Only a converted slow tokenizer has them.
+    #[serde(default, deserialize_with = "limited")]
+    pub special_tokens: Value,
     #[serde(deserialize_with = "model_file")]
     pub model: ModelFile,
 }
@@ -46,7 +49,7 @@ fn limited<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error
 
 /// Entry of `added_tokens`, or of tokenizer_config.json's `added_tokens_decoder` (whose key is the
 /// id).
-#[derive(Deserialize, Serialize, Clone)]
+#[derive(Deserialize, Serialize, Clone, Default)]
 pub(super) struct AddedTokenEntry {
     #[serde(default)]
     pub id: u32,

@@ -2,6 +2,7 @@
 //! tokenizer_config.json and generation_config.json.
 
 use super::{Gguf, MetadataValue as Meta};
+use crate::text::MARKS_SPECIAL_TOKENS;
 use serde_json::{Map, Value, json};
 
 /// Metadata key of the default chat template, and prefix of the others.
@@ -11,6 +12,7 @@ impl Gguf {
     /// Builds tokenizer_config.json: special tokens and chat templates.
     pub fn tokenizer_config(&self) -> Value {
         let mut out = Map::new();
+        out.insert(MARKS_SPECIAL_TOKENS.into(), json!(true));
         for (key, id) in [
             ("bos_token", "bos_token_id"),
             ("eos_token", "eos_token_id"),

@@ -7,6 +7,7 @@ use super::super::model::Vocab;
 use super::super::regex::is_word;
 use super::super::tokenizer_error;
 use super::super::tokenizer_file::AddedTokenEntry;
+use super::special::{special_tokens, spelling};
 use crate::Result;
 use crate::util::limits::MAX_ADDED_TOKEN_BYTES;
 use crate::util::map::SortedMap;
@@ -27,31 +28,30 @@ pub(super) struct AddedToken {
     rstrip: bool,
 }
 
-#[derive(Deserialize)]
-struct TokenizerConfig {
-    #[serde(default)]
-    added_tokens_decoder: serde_json::Map<String, Value>,
-}
+/// The field of tokenizer_config.json for a tokenizer whose special tokens are all marked, as GGUF
+/// does. Its named tokens may be ordinary ones.
+pub(crate) const MARKS_SPECIAL_TOKENS: &str = "marks_special_tokens";
 
-/// Adds the tokens of tokenizer_config.json that tokenizer.json lacks. If both have a token,
-/// tokenizer_config.json's flags win.
+/// Sorts tokens of which only the spelling is given behind those with ids.
+const NO_ID: u32 = u32::MAX;
+
+/// Adds the tokens of tokenizer_config.json that tokenizer.json lacks. If both have a token, the
+/// flags in tokenizer_config.json's `added_tokens_decoder` win. A token that it
+/// gives a name is special whatever its flags say. Special tokens that no file has get an id.
 pub(super) fn merge_added_tokens(added: &mut Vec<AddedTokenEntry>, config: &Value) -> Result<()> {
     let bad = |e| crate::Error::Config {
         file: "tokenizer_config.json".to_owned(),
         reason: format!("added tokens: {e}"),
     };
-    if config
-        .get("added_tokens_decoder")
-        .is_none_or(Value::is_null)
-    {
-        return Ok(());
-    }
-    let config = TokenizerConfig::deserialize(config).map_err(|e| bad(e.to_string()))?;
+    let decoder = match &config["added_tokens_decoder"] {
+        Value::Null => serde_json::Map::new(),
+        decoder => serde_json::Map::deserialize(decoder).map_err(|e| bad(e.to_string()))?,
+    };
     let mut known = Vocab::default();
     for (index, entry) in added.iter().enumerate().rev() {
         known.insert(&entry.content, index as u32);
     }
-    for (id, token) in config.added_tokens_decoder {
+    for (id, token) in decoder {
         let id: u32 = id
             .parse()
             .map_err(|_| bad(format!("{id:?} is not an id")))?;
@@ -70,6 +70,27 @@ pub(super) fn merge_added_tokens(added: &mut Vec<AddedTokenEntry>, config: &Valu
             None => {
                 known.insert(&entry.content, added.len() as u32);
                 added.push(entry);
+            }
+        }
+    }
+    if config[MARKS_SPECIAL_TOKENS] == true {
+        return Ok(());
+    }
+    for (token, is_named) in special_tokens(config) {
+        let Some(content) = spelling(token) else {
+            continue;
+        };
+        match known.get(content).and_then(|i| added.get_mut(i as usize)) {
+            Some(old) => old.special |= is_named,
+            None => {
+                known.insert(content, added.len() as u32);
+                let flags = AddedTokenEntry::deserialize(token).unwrap_or_default();
+                added.push(AddedTokenEntry {
+                    id: NO_ID,
+                    content: content.to_owned(),
+                    special: true,
+                    ..flags
+                });
             }
         }
     }

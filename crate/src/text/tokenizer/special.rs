@@ -2,6 +2,79 @@
 
 use serde_json::Value;
 
+/// The special tokens of every tokenizer, in the order in which they get ids.
+pub(in super::super) const SPECIAL_TOKEN_NAMES: [&str; 7] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+];
+
+/// Applies special_tokens_map.json to tokenizer_config.json as transformers does: it counts only
+/// without `added_tokens_decoder`, and then its fields win.
+pub(in super::super) fn apply_special_tokens_map(config: &mut Value, map: Value) {
+    let Value::Object(mut map) = map else { return };
+    if config["added_tokens_decoder"].is_object() {
+        return;
+    }
+    map.remove("additional_special_tokens");
+    match config {
+        Value::Object(config) => config.extend(map),
+        _ => *config = Value::Object(map),
+    }
+}
+
+/// Adds the named tokens of a tokenizer's class that tokenizer_config.json does not mention.
+pub(super) fn apply_class_defaults(config: &mut Value, defaults: Value) {
+    let Value::Object(mut all) = defaults else {
+        return;
+    };
+    if let Value::Object(given) = config.take() {
+        all.extend(given);
+    }
+    *config = Value::Object(all);
+}
+
+/// The spelling of a token that is given as a string or as an object with its flags.
+pub(in super::super) fn spelling(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token.get("content")?.as_str())
+}
+
+/// The special tokens of tokenizer_config.json, in the order in which they get ids, and whether
+/// each has a name.
+pub(super) fn special_tokens(config: &Value) -> impl Iterator<Item = (&Value, bool)> {
+    let named = SPECIAL_TOKEN_NAMES.iter().map(|name| &config[*name]);
+    let of_model = config
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| {
+            name.ends_with("_token") && !SPECIAL_TOKEN_NAMES.contains(&name.as_str())
+        });
+    let extra = &config["extra_special_tokens"];
+    let is_given = extra.as_object().is_some_and(|all| !all.is_empty())
+        || extra.as_array().is_some_and(|all| !all.is_empty());
+    let extra = if is_given {
+        extra
+    } else {
+        &config["additional_special_tokens"]
+    };
+    let named_extra = extra.as_object().into_iter().flatten();
+    named
+        .chain(of_model.chain(named_extra).map(|(_, token)| token))
+        .map(|token| (token, true))
+        .chain(
+            extra
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|token| (token, false)),
+        )
+}
+
 /// Special tokens by name (`bos_token`, `eos_token`, …); variables of the chat template.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SpecialTokens {
@@ -44,10 +117,7 @@ impl SpecialTokens {
             .flatten()
             .filter(|(name, _)| name.ends_with("_token"))
         {
-            let token = value
-                .as_str()
-                .or_else(|| value.get("content").and_then(Value::as_str));
-            if let (Some(token), None) = (token, self.get(name)) {
+            if let (Some(token), None) = (spelling(value), self.get(name)) {
                 self.named.push((name.clone(), token.to_owned()));
             }
         }
