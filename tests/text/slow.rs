@@ -177,3 +177,174 @@ fn errors_name_the_missing_file() {
         .contains("SentencePiece")
     );
 }
+
+/// A SentencePiece model of pieces with their types: 1 normal, 2 unknown, 3 control.
+fn unigram(pieces: &[(&str, u8)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (index, (text, kind)) in pieces.iter().enumerate() {
+        let mut piece = vec![0x0a, text.len() as u8];
+        piece.extend(text.bytes());
+        piece.push(0x15);
+        piece.extend((-(index as f32)).to_le_bytes());
+        piece.extend([0x18, *kind]);
+        out.extend([0x0a, piece.len() as u8]);
+        out.extend(piece);
+    }
+    // `trainer_spec.model_type`: unigram.
+    out.extend([0x12, 2, 0x18, 1]);
+    out
+}
+
+const PIECES: [(&str, u8); 5] = [
+    ("<unk>", 2),
+    ("<s>", 3),
+    ("</s>", 3),
+    ("▁the", 1),
+    ("▁bread", 1),
+];
+
+fn tokenizer(files: SlowTokenizerFiles) -> Tokenizer {
+    let json = files.to_tokenizer_json().expect("converts").expect("files");
+    Tokenizer::load(TokenizerFiles {
+        tokenizer: json.as_bytes(),
+        tokenizer_config: files.tokenizer_config,
+        special_tokens_map: files.special_tokens_map,
+        ..TokenizerFiles::default()
+    })
+    .expect("loads")
+}
+
+/// CamemBERT has five pieces before those of the file, whose `<unk>` it drops, and a mask behind.
+#[test]
+fn camembert_has_its_own_offsets() {
+    let model = unigram(&PIECES);
+    let files = SlowTokenizerFiles {
+        sentencepiece: Some(&model),
+        ..SlowTokenizerFiles::default()
+    };
+    let class: &[u8] = br#"{"tokenizer_class": "CamembertTokenizer"}"#;
+    for files in [
+        SlowTokenizerFiles {
+            tokenizer_config: Some(class),
+            ..files
+        },
+        SlowTokenizerFiles {
+            model_type: Some("camembert"),
+            ..files
+        },
+    ] {
+        let tokenizer = tokenizer(files);
+        let ids = |text| tokenizer.encode_trusted(text, true).expect("encodes");
+        assert_eq!(ids("the bread"), [5, 7, 8, 6]);
+        assert_eq!(ids("the <mask> x"), [5, 7, 9, 3, 6]);
+        assert_eq!(tokenizer.vocab_size(), 10);
+        assert_eq!(tokenizer.eos_ids(), [6]);
+        let (pair, _) = tokenizer.encode_pair("the", "bread", 99).expect("a pair");
+        assert_eq!(pair, [5, 7, 6, 6, 8, 6]);
+    }
+}
+
+/// A SentencePiece model alone does not say what the ids of these classes are.
+#[test]
+fn classes_with_rules_of_their_own_are_refused() {
+    let model = unigram(&PIECES);
+    let refused = |class: &str, model_type: &str| {
+        let config = format!("{{\"tokenizer_class\": {class}}}");
+        let files = SlowTokenizerFiles {
+            sentencepiece: Some(&model),
+            tokenizer_config: Some(config.as_bytes()),
+            model_type: Some(model_type),
+            ..SlowTokenizerFiles::default()
+        };
+        match files.to_tokenizer_json() {
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        }
+    };
+    for class in ["Albert", "MBart50", "Nllb", "M2M100", "DebertaV2", "XLNet"] {
+        let error = refused(&format!("\"{class}TokenizerFast\""), "").expect(class);
+        let name = format!("not supported for {class}Tokenizer.");
+        assert!(
+            error.contains(&name) && error.contains("save_pretrained"),
+            "{error}"
+        );
+    }
+    for model_type in ["albert", "mbart", "m2m_100", "deberta-v2"] {
+        let error = refused("null", model_type).expect(model_type);
+        assert!(
+            error.contains(&format!("not supported for {model_type}.")),
+            "{error}"
+        );
+    }
+    for class in [
+        "\"InternLM2Tokenizer\"",
+        "\"PreTrainedTokenizerFast\"",
+        "null",
+    ] {
+        assert_eq!(refused(class, "internlm2"), None);
+    }
+}
+
+/// A class's default tokens end answers and fill templates. `null` takes a default away.
+#[test]
+fn defaults_of_a_class_are_named_tokens() {
+    let vocab = br#"{"<|endoftext|>": 0, "a": 1}"#;
+    let named = |config: &str| {
+        let tokenizer = tokenizer(SlowTokenizerFiles {
+            vocab: Some(vocab),
+            merges: Some(b""),
+            tokenizer_config: Some(config.as_bytes()),
+            ..SlowTokenizerFiles::default()
+        });
+        let special = tokenizer.special_tokens();
+        let token = |name| special.get(name).map(str::to_owned);
+        (
+            tokenizer.eos_ids().to_vec(),
+            token("bos_token"),
+            token("eos_token"),
+        )
+    };
+    let end = || Some("<|endoftext|>".to_owned());
+    assert_eq!(
+        named(r#"{"tokenizer_class": "GPT2Tokenizer"}"#),
+        (vec![0], end(), end())
+    );
+    assert_eq!(
+        named(r#"{"tokenizer_class": "GPT2Tokenizer", "bos_token": null, "eos_token": "a"}"#),
+        (vec![1], None, Some("a".to_owned()))
+    );
+    let model = unigram(&PIECES);
+    let llama = tokenizer(SlowTokenizerFiles {
+        sentencepiece: Some(&model),
+        tokenizer_config: Some(br#"{"tokenizer_class": "XLMRobertaTokenizer"}"#),
+        ..SlowTokenizerFiles::default()
+    });
+    assert_eq!(llama.eos_ids(), [2]);
+    assert_eq!(llama.special_tokens().get("mask_token"), Some("<mask>"));
+}
+
+/// special_tokens_map.json names tokens, unless tokenizer_config.json has `added_tokens_decoder`.
+#[test]
+fn the_special_tokens_map_adds_tokens() {
+    let map: &[u8] = br#"{"eos_token": "<end>", "mask_token": {"content": "[M]", "lstrip": true}}"#;
+    let load = |config: &str| {
+        tokenizer(SlowTokenizerFiles {
+            vocab: Some(br#"{"<|endoftext|>": 0, "a": 1, "b": 2}"#),
+            merges: Some(b""),
+            added_tokens: Some(br#"{"<sys>": 3, "<end>": 4}"#),
+            tokenizer_config: Some(config.as_bytes()),
+            special_tokens_map: Some(map),
+            ..SlowTokenizerFiles::default()
+        })
+    };
+    let with_map = load(r#"{"tokenizer_class": "GPT2Tokenizer", "eos_token": "a"}"#);
+    let ids = with_map
+        .encode_trusted("a<end>b [M]<sys>", false)
+        .expect("encodes");
+    assert_eq!(ids, [1, 4, 2, 5, 3]);
+    assert_eq!(with_map.decode(&ids, true), "ab<sys>");
+    assert_eq!(with_map.eos_ids(), [4]);
+    let decoder = load(r#"{"tokenizer_class": "GPT2Tokenizer", "added_tokens_decoder": {}}"#);
+    assert_eq!(decoder.eos_ids(), [0]);
+    assert_eq!(decoder.token_to_id("[M]"), None);
+}

@@ -159,6 +159,7 @@ fn reading<'a>(source: &'a Source, name: &'a str) -> FileRead<'a> {
 async fn convert_slow_tokenizer(
     source: &Source,
     tokenizer_config: Option<&[u8]>,
+    special_tokens_map: Option<&[u8]>,
 ) -> Result<Option<Vec<u8>>> {
     let read = |name| reading(source, name);
     let (vocab, merges, word_pieces) =
@@ -183,6 +184,7 @@ async fn convert_slow_tokenizer(
         sentencepiece: sentencepiece.as_deref(),
         added_tokens: added_tokens.as_deref(),
         tokenizer_config,
+        special_tokens_map,
         model_type: config.get("model_type").and_then(Value::as_str),
     };
     Ok(files.to_tokenizer_json()?.map(String::into_bytes))
@@ -238,7 +240,15 @@ impl TokenizerSources {
         let keeps_form = is_file && source.keeps_form(TOKENIZER_FORM).await;
         let tokenizer = match tokenizer {
             Some(bytes) => Some(bytes),
-            None => Box::pin(convert_slow_tokenizer(source, tokenizer_config.as_deref())).await?,
+            None => {
+                let config = tokenizer_config.as_deref();
+                Box::pin(convert_slow_tokenizer(
+                    source,
+                    config,
+                    special_tokens_map.as_deref(),
+                ))
+                .await?
+            }
         };
         Ok(Self {
             tokenizer,

@@ -8,6 +8,7 @@ use bitcannon::regexes;
 use serde_json::{Map, Value, json};
 
 use super::sentencepiece::SentencePieceModel;
+use super::tokenizer::{SPECIAL_TOKEN_NAMES, apply_special_tokens_map, spelling};
 use super::tokenizer_error;
 use crate::Result;
 use crate::util::base64;
@@ -32,6 +33,8 @@ pub struct SlowTokenizerFiles<'a> {
     pub added_tokens: Option<&'a [u8]>,
     /// tokenizer_config.json
     pub tokenizer_config: Option<&'a [u8]>,
+    /// special_tokens_map.json
+    pub special_tokens_map: Option<&'a [u8]>,
     /// `model_type` of config.json, which implies the class if tokenizer_config.json names none.
     pub model_type: Option<&'a str>,
 }
@@ -88,6 +91,45 @@ const T5_DEFAULTS: &[(&str, &str)] = &[
     ("pad_token", "<pad>"),
 ];
 
+/// Classes of transformers, and types of models, with rules of their own.
+const OWN_RULES: [&str; 35] = [
+    "albert",
+    "barthez",
+    "bartpho",
+    "bertgeneration",
+    "bigbird",
+    "chameleon",
+    "cpm",
+    "debertav2",
+    "erniem",
+    "fnet",
+    "gptsw3",
+    "layoutxlm",
+    "m2m100",
+    "marian",
+    "mbart",
+    "mbart50",
+    "mluke",
+    "nllb",
+    "nllbmoe",
+    "pegasus",
+    "pegasusx",
+    "plbart",
+    "reformer",
+    "rembert",
+    "seamlessm4t",
+    "seamlessm4tv2",
+    "siglip",
+    "speech2text",
+    "speecht5",
+    "udop",
+    "xglm",
+    "xlmprophetnet",
+    "xlnet",
+    "xmod",
+    "bigbirdpegasus",
+];
+
 impl SlowTokenizerFiles<'_> {
     /// Builds tokenizer.json; `None` if no vocabulary is among the files.
     ///
@@ -97,12 +139,13 @@ impl SlowTokenizerFiles<'_> {
         if self.vocab.is_none() && self.word_pieces.is_none() && self.sentencepiece.is_none() {
             return Ok(None);
         }
-        let config: Value = match self.tokenizer_config {
-            Some(bytes) => serde_json::from_slice(bytes).map_err(|e| {
-                tokenizer_error(format!("tokenizer_config.json is not valid JSON: {e}"))
-            })?,
-            None => Value::Null,
+        let json = |file: Option<&[u8]>, name: &str| -> Result<Value> {
+            serde_json::from_slice(file.unwrap_or(b"null"))
+                .map_err(|e| tokenizer_error(format!("{name} is not valid JSON: {e}")))
         };
+        let mut config = json(self.tokenizer_config, "tokenizer_config.json")?;
+        let map = json(self.special_tokens_map, "special_tokens_map.json")?;
+        apply_special_tokens_map(&mut config, map);
         let class = self.class(&config);
         let mut builder = SlowTokenizerBuilder {
             config,
@@ -138,6 +181,7 @@ impl SlowTokenizerFiles<'_> {
                 kind if kind.starts_with("qwen") => "Qwen2Tokenizer",
                 "roberta" | "bart" | "longformer" | "led" => "RobertaTokenizer",
                 "xlm-roberta" => "XLMRobertaTokenizer",
+                "camembert" => "CamembertTokenizer",
                 "t5" | "mt5" | "umt5" => "T5Tokenizer",
                 "mpnet" => "MPNetTokenizer",
                 "llama" | "mistral" | "mixtral" => "LlamaTokenizer",
@@ -145,6 +189,7 @@ impl SlowTokenizerFiles<'_> {
                 "bert" | "distilbert" | "electra" | "nomic_bert" => "BertTokenizer",
                 "gpt2" | "gpt_bigcode" | "starcoder2" | "whisper" | "codegen" | "phi"
                 | "gpt_neo" | "gptj" | "opt" => "GPT2Tokenizer",
+                kind if has_own_rules(kind) => kind,
                 _ => "",
             };
             of_model.to_owned()
@@ -198,10 +243,7 @@ impl SlowTokenizerBuilder {
     /// Returns the spelling of a named special token.
     fn named(&self, name: &str) -> Option<String> {
         match self.config.get(name) {
-            Some(token) => token
-                .as_str()
-                .or_else(|| token.get("content")?.as_str())
-                .map(str::to_owned),
+            Some(token) => spelling(token).map(str::to_owned),
             None => self
                 .defaults
                 .iter()
@@ -212,22 +254,13 @@ impl SlowTokenizerBuilder {
 
     /// Adds the named special tokens and the lists of additional ones.
     fn add_special(&mut self) {
-        let names = [
-            "bos_token",
-            "eos_token",
-            "unk_token",
-            "sep_token",
-            "pad_token",
-            "cls_token",
-            "mask_token",
-        ];
         let lists = ["additional_special_tokens", "extra_special_tokens"];
         let listed = lists
             .iter()
             .filter_map(|list| self.config.get(*list)?.as_array())
             .flatten()
             .cloned();
-        let named = names.iter().filter_map(|name| {
+        let named = SPECIAL_TOKEN_NAMES.iter().filter_map(|name| {
             let given = self
                 .config
                 .get(*name)
@@ -237,8 +270,7 @@ impl SlowTokenizerBuilder {
         });
         for token in named.chain(listed).collect::<Vec<_>>() {
             let flag = |name: &str| token.get(name).and_then(Value::as_bool).unwrap_or(false);
-            let content = token.as_str().or_else(|| token.get("content")?.as_str());
-            if let Some(content) = content {
+            if let Some(content) = spelling(&token) {
                 self.add(json!({ "content": content, "special": true, "normalized": flag("normalized"),
                     "lstrip": flag("lstrip"), "rstrip": flag("rstrip"), "single_word": flag("single_word") }));
             }
@@ -253,6 +285,11 @@ impl SlowTokenizerBuilder {
     fn finish(mut self, mut parts: Value, model: &str) -> Result<String> {
         self.add_special();
         parts["version"] = json!("1.0");
+        for name in SPECIAL_TOKEN_NAMES {
+            if let Some(token) = self.named(name) {
+                parts["special_tokens"][name] = json!(token);
+            }
+        }
         parts["added_tokens"] = Value::Array(self.added);
         let body = parts.to_string();
         let open = body.strip_suffix('}').unwrap_or(&body);
@@ -493,6 +530,43 @@ impl SlowTokenizerBuilder {
                 let unk = self.named("unk_token").filter(|_| gemma);
                 self.finish(parts, &spm.bpe(unk.as_deref(), true).to_string())
             }
+            "CamembertTokenizer" => {
+                self.defaults = ROBERTA_DEFAULTS;
+                let names = [
+                    "pad_token",
+                    "unk_token",
+                    "mask_token",
+                    "bos_token",
+                    "eos_token",
+                ];
+                let [pad, unk, mask, bos, eos] =
+                    names.map(|name| self.named(name).unwrap_or_default());
+                self.add(json!({ "content": mask, "special": true, "lstrip": true }));
+                let first = ["<s>NOTUSED", &pad, "</s>NOTUSED", &unk].map(|token| (token, 0.0));
+                let vocab: Vec<(&str, f64)> = first
+                    .into_iter()
+                    .chain([("<unk>NOTUSED", -100.0)])
+                    .chain(vocab.into_iter().skip(1))
+                    .chain([(mask.as_str(), 0.0)])
+                    .collect();
+                let scheme = match self.switch("add_prefix_space") {
+                    Some(false) => "never",
+                    _ => "always",
+                };
+                let end = |token: &str| {
+                    let id = vocab.iter().position(|(other, _)| *other == token);
+                    id.map(|id| json!([token, id])).ok_or_else(|| {
+                        tokenizer_error(format!(
+                            "the SentencePiece model has no {token:?}. Add tokenizer.json"
+                        ))
+                    })
+                };
+                let parts = json!({ "normalizer": map, "pre_tokenizer": words(scheme), "decoder": metaspace(scheme),
+                    "post_processor": { "type": "RobertaProcessing", "cls": end(&bos)?, "sep": end(&eos)? } });
+                let model = unigram(&vocab, 3, false);
+                self.finish(parts, &model)
+            }
+            other if has_own_rules(other) => Err(unsupported_class(other, "a SentencePiece model")),
             _ => {
                 for (name, id, piece) in spm.named() {
                     if id >= 0 && self.config.get(name).is_none() {
@@ -521,6 +595,14 @@ impl SlowTokenizerBuilder {
             }
         }
     }
+}
+
+/// Whether a tokenizer class, or a model's type, has ids or normalization that a SentencePiece model
+/// does not describe, and which are not implemented.
+fn has_own_rules(class: &str) -> bool {
+    let name = class.strip_suffix("Tokenizer").unwrap_or(class);
+    let name = name.to_ascii_lowercase().replace(['-', '_'], "");
+    OWN_RULES.contains(&name.as_str())
 }
 
 fn unsupported_class(class: &str, files: &str) -> crate::Error {
