@@ -10,12 +10,13 @@ use super::tokenizer_error;
 use crate::Result;
 use class::CharClass;
 pub(super) use class::{is_punctuation, is_word};
-use parse::{RegexNode, parse};
+use parse::{Assertion, RegexNode, parse};
 use std::rc::Rc;
 
 #[derive(Debug)]
 enum RegexInst {
-    Class(Rc<CharClass>),
+    /// A class, and the steps that it takes beyond one.
+    Class(Rc<CharClass>, u64),
     /// Continue at the first target; backtrack to the second.
     Split(usize, usize),
     Jump(usize),
@@ -24,8 +25,11 @@ enum RegexInst {
         negative: bool,
         next: usize,
     },
-    Start,
-    End,
+    /// The body follows and ends in `Match`; nothing goes back into it once it matched.
+    Atomic {
+        next: usize,
+    },
+    Assert(Assertion),
     Match,
 }
 
@@ -61,7 +65,8 @@ impl Regex {
                 ""
             };
             tokenizer_error(format!(
-                "tokenizer.json: the regular expression {quoted:?}{more} is not supported: {what}"
+                "tokenizer.json: the regular expression {quoted:?}{more} is not supported: {what}. Rewrite it \
+                 without this, or use a GGUF file of the model"
             ))
         };
         if regex.contains(r"\p{Lm}") != regex.contains(r"\p{Lo}") {
@@ -196,9 +201,8 @@ impl Regex {
             loop {
                 search.steps = search.steps.checked_sub(1).ok_or(StepLimitExceeded)?;
                 match self.program.get(pc) {
-                    Some(RegexInst::Class(class)) => {
-                        let extra = (class.items.len() / ITEMS_PER_STEP) as u64;
-                        search.steps = search.steps.checked_sub(extra).ok_or(StepLimitExceeded)?;
+                    Some(RegexInst::Class(class, extra)) => {
+                        search.steps = search.steps.checked_sub(*extra).ok_or(StepLimitExceeded)?;
                         match char_at(text, at) {
                             Some(c) if class.has(c) => {
                                 at += c.len_utf8();
@@ -218,8 +222,13 @@ impl Regex {
                         }
                         pc = *next;
                     }
-                    Some(RegexInst::Start) if at == 0 => pc += 1,
-                    Some(RegexInst::End) if at == text.len() => pc += 1,
+                    Some(RegexInst::Atomic { next }) => {
+                        match self.run(text, pc + 1, at, search)? {
+                            Some(end) => (pc, at) = (*next, end),
+                            None => break,
+                        }
+                    }
+                    Some(RegexInst::Assert(assertion)) if assertion.holds(text, at) => pc += 1,
                     Some(RegexInst::Match) => break 'search Some(at),
                     _ => break,
                 }
@@ -227,6 +236,24 @@ impl Regex {
         };
         search.open.truncate(base);
         Ok(end)
+    }
+}
+
+impl Assertion {
+    /// Whether the condition holds at a position, as in Oniguruma: a line that a final line feed
+    /// ends is not followed by an empty one.
+    fn holds(self, text: &str, at: usize) -> bool {
+        let before = text.get(..at).and_then(|before| before.chars().next_back());
+        let after = char_at(text, at);
+        match self {
+            Assertion::TextStart => at == 0,
+            Assertion::TextEnd => after.is_none(),
+            Assertion::LineStart => at == 0 || before == Some('\n') && after.is_some(),
+            Assertion::LineEnd => after == Some('\n') || after.is_none() && before != Some('\n'),
+            Assertion::WordBoundary(wanted) => {
+                (before.is_some_and(is_word) != after.is_some_and(is_word)) == wanted
+            }
+        }
     }
 }
 
@@ -240,9 +267,19 @@ fn emit(node: &RegexNode, program: &mut Vec<RegexInst>) -> Result<(), String> {
         return Err(format!("more than {MAX_PROGRAM} instructions"));
     }
     match node {
-        RegexNode::Class(class) => program.push(RegexInst::Class(class.clone())),
-        RegexNode::Start => program.push(RegexInst::Start),
-        RegexNode::End => program.push(RegexInst::End),
+        RegexNode::Class(class) => {
+            let extra = class.weight() / ITEMS_PER_STEP;
+            program.push(RegexInst::Class(class.clone(), extra as u64));
+        }
+        RegexNode::Assert(assertion) => program.push(RegexInst::Assert(*assertion)),
+        RegexNode::Atomic(node) => {
+            let atomic = program.len();
+            program.push(RegexInst::Match);
+            emit(node, program)?;
+            program.push(RegexInst::Match);
+            let next = program.len();
+            set(program, atomic, RegexInst::Atomic { next });
+        }
         RegexNode::Concat(nodes) => nodes.iter().try_for_each(|node| emit(node, program))?,
         RegexNode::Alternate(nodes) => {
             let mut jumps = Vec::new();
@@ -368,6 +405,47 @@ mod tests {
         assert_eq!(cut(r"(?=(\d{3})+(?!\d))", "a1234567"), ["a1", "234", "567"]);
     }
 
+    /// As Oniguruma: nothing backtracks into a possessive repetition or an atomic group.
+    #[test]
+    fn possessive_repetitions_and_atomic_groups() {
+        assert_eq!(cut(r"a++b|.", "aab ab"), ["aab", " ", "ab"]);
+        assert_eq!(cut(r"a++ab", "aab"), ["aab"]);
+        assert_eq!(cut(r"a?+ab|b", "aabab"), ["aab", "a", "b"]);
+        assert_eq!(cut(r"(?>a|ab)c|b", "abcac"), ["a", "b", "c", "ac"]);
+        assert_eq!(cut(r"\d*+x", "12x3"), ["12x", "3"]);
+        let cl100k = r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
+        let text = "Hello (world)... 12345!\n\n x";
+        let expected = [
+            "Hello", " (", "world", ")...", " ", "123", "45", "!\n\n", " x",
+        ];
+        assert_eq!(cut(cl100k, text), expected);
+    }
+
+    #[test]
+    fn assertions_are_those_of_oniguruma() {
+        assert_eq!(cut("^ +", "  a\n  b  c"), ["  ", "a\n", "  ", "b  c"]);
+        assert_eq!(cut(" +$", "a  \nb  c "), ["a", "  ", "\nb  c", " "]);
+        assert_eq!(cut(r"\s+$", "a \n"), ["a", " ", "\n"]);
+        assert_eq!(cut(r"\A +| +\z", "  a\n  b  "), ["  ", "a\n  b", "  "]);
+        assert_eq!(cut(r"\bab\b", "ab cab ab"), ["ab", " cab ", "ab"]);
+        assert_eq!(cut("(?i)the|b", "THE aB"), ["THE", " a", "B"]);
+        assert_eq!(cut("a(?i)b|c", "aB aC c"), ["aB", " ", "aC", " c"]);
+        assert_eq!(cut("(a(?i)b)c", "aBcaBC"), ["aBc", "aBC"]);
+    }
+
+    #[test]
+    fn nested_classes() {
+        assert_eq!(
+            cut(r" ?[^(\s|[.,!?\u2026])]+", "a(b. c|d"),
+            ["a", "(", "b", ".", " c", "|", "d"]
+        );
+        assert_eq!(cut("[[:alpha:]]+|[[:^space:]]", "ab 1"), ["ab", " ", "1"]);
+        assert_eq!(cut(r"[\w&&[^\d_]]+", "ab12_c"), ["ab", "12_", "c"]);
+        assert_eq!(cut(r"[^\w&&[^\d]]+", "ab12c"), ["ab", "12", "c"]);
+        assert_eq!(cut(r"\h+", "xAf9g"), ["x", "Af9", "g"]);
+        assert_eq!(cut("[a[b-d]x]+", "zadxe"), ["z", "adx", "e"]);
+    }
+
     #[test]
     fn replacing() {
         let pattern = Regex::new(" {2,}").expect("supported");
@@ -384,7 +462,7 @@ mod tests {
     fn unsupported_syntax_is_rejected_by_name() {
         for regex in [
             "(?<=a)b",
-            "a++",
+            "a{2}+",
             "(",
             "[",
             "[]",

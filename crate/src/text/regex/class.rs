@@ -19,12 +19,20 @@ pub(super) enum CharCategory {
     Digit,
     Word,
     Space,
+    /// `Alphabetic`, `Uppercase` and `Lowercase` of POSIX brackets, which are more than letters.
+    Alphabetic,
+    Uppercase,
+    Lowercase,
+    /// Punctuation and the symbols of ASCII.
+    PosixPunctuation,
 }
 
 #[derive(Debug, Clone)]
 pub(super) enum ClassItem {
     Range(char, char),
     Category(CharCategory, bool),
+    /// What all these classes have.
+    All(Vec<CharClass>),
 }
 
 /// A character set.
@@ -36,12 +44,22 @@ pub(super) struct CharClass {
 }
 
 impl CharClass {
+    /// Number of items, with those of nested classes.
+    pub fn weight(&self) -> usize {
+        let weight = |item: &ClassItem| match item {
+            ClassItem::All(classes) => classes.iter().map(CharClass::weight).sum(),
+            _ => 1,
+        };
+        self.items.iter().map(weight).sum()
+    }
+
     pub fn has(&self, c: char) -> bool {
         let inside = self.items.iter().any(|item| match item {
             ClassItem::Range(from, to) => {
                 (*from..=*to).contains(&c) || self.ignore_case && folds_into(c, *from, *to)
             }
             ClassItem::Category(category, negated) => category.has(c) != *negated,
+            ClassItem::All(classes) => classes.iter().all(|class| class.has(c)),
         });
         inside != self.negated
     }
@@ -124,6 +142,10 @@ impl CharCategory {
             }
             CharCategory::Word => in_mask(tag, mask::WORD),
             CharCategory::Space => c.is_whitespace(),
+            CharCategory::Alphabetic => c.is_alphabetic(),
+            CharCategory::Uppercase => c.is_uppercase(),
+            CharCategory::Lowercase => c.is_lowercase(),
+            CharCategory::PosixPunctuation => is_punctuation(c),
         }
     }
 }

@@ -22,15 +22,28 @@ pub(super) enum RegexNode {
         node: Box<RegexNode>,
         negative: bool,
     },
-    Start,
-    End,
+    /// A group into which nothing backtracks.
+    Atomic(Box<RegexNode>),
+    Assert(Assertion),
+}
+
+/// A condition on a position.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Assertion {
+    TextStart,
+    TextEnd,
+    LineStart,
+    LineEnd,
+    /// `\b`, or `\B` if false.
+    WordBoundary(bool),
 }
 
 /// Whether `node` can match the empty string: repeating it would never end.
 fn nullable(node: &RegexNode) -> bool {
     match node {
         RegexNode::Class(_) => false,
-        RegexNode::Start | RegexNode::End | RegexNode::Look { .. } => true,
+        RegexNode::Assert(_) | RegexNode::Look { .. } => true,
+        RegexNode::Atomic(node) => nullable(node),
         RegexNode::Concat(nodes) => nodes.iter().all(nullable),
         RegexNode::Alternate(nodes) => nodes.iter().any(nullable),
         RegexNode::Repeat { node, min, .. } => *min == 0 || nullable(node),
@@ -107,6 +120,7 @@ impl RegexParser {
     }
 
     fn repetition(&mut self, atom: RegexNode) -> Parsed<RegexNode> {
+        let braces = self.peek() == Some('{');
         let (min, max) = if self.eat("*") {
             (0, None)
         } else if self.eat("+") {
@@ -137,18 +151,24 @@ impl RegexParser {
         } else {
             return Ok(atom);
         };
+        let possessive = !braces && self.eat("+");
         if matches!(self.peek(), Some('+' | '*')) {
-            return Err("possessive repetition".to_owned());
+            return Err("repetition of a repetition".to_owned());
         }
         if max.is_none() && nullable(&atom) {
             return Err("unbounded repetition of an expression that may be empty".to_owned());
         }
-        let greedy = !self.eat("?");
-        Ok(RegexNode::Repeat {
+        let greedy = possessive || !self.eat("?");
+        let repeat = RegexNode::Repeat {
             node: Box::new(atom),
             min,
             max,
             greedy,
+        };
+        Ok(if possessive {
+            RegexNode::Atomic(Box::new(repeat))
+        } else {
+            repeat
         })
     }
 
@@ -169,9 +189,19 @@ impl RegexParser {
             '(' => self.group(),
             '[' => Ok(RegexNode::Class(Rc::new(self.class()?))),
             '.' => Ok(self.single(ClassItem::Range('\n', '\n'), true)),
-            '^' => Ok(RegexNode::Start),
-            '$' => Ok(RegexNode::End),
+            '^' => Ok(RegexNode::Assert(Assertion::LineStart)),
+            '$' => Ok(RegexNode::Assert(Assertion::LineEnd)),
             '\\' => {
+                let assertion = match self.peek() {
+                    Some('A') => Some(Assertion::TextStart),
+                    Some('z') => Some(Assertion::TextEnd),
+                    Some(c @ ('b' | 'B')) => Some(Assertion::WordBoundary(c == 'b')),
+                    _ => None,
+                };
+                if let Some(assertion) = assertion {
+                    self.at += 1;
+                    return Ok(RegexNode::Assert(assertion));
+                }
                 let item = self.escape()?;
                 Ok(self.single(item, false))
             }
@@ -194,6 +224,14 @@ impl RegexParser {
             return Err(format!("more than {MAX_GROUP_DEPTH} nested groups"));
         }
         let outer = self.ignore_case;
+        // Applies to the rest of the group around it, as in Oniguruma.
+        if self.eat("?i)") {
+            self.ignore_case = true;
+            let rest = self.alternation()?;
+            self.depth -= 1;
+            return Ok(rest);
+        }
+        let atomic = self.eat("?>");
         let lookaround = if self.eat("?!") {
             Some(true)
         } else if self.eat("?=") {
@@ -201,8 +239,8 @@ impl RegexParser {
         } else {
             if self.eat("?i:") {
                 self.ignore_case = true;
-            } else if !self.eat("?:") && self.peek() == Some('?') {
-                return Err("group other than (?:), (?i:), (?=) and (?!)".to_owned());
+            } else if !atomic && !self.eat("?:") && self.peek() == Some('?') {
+                return Err("group other than (?:), (?i:), (?>), (?=) and (?!)".to_owned());
             }
             None
         };
@@ -217,20 +255,37 @@ impl RegexParser {
                 node: Box::new(node),
                 negative,
             },
+            None if atomic => RegexNode::Atomic(Box::new(node)),
             None => node,
         })
     }
 
     /// Parses the inside of `[...]`.
     fn class(&mut self) -> Parsed<CharClass> {
+        self.depth += 1;
+        if self.depth > MAX_GROUP_DEPTH {
+            return Err(format!("more than {MAX_GROUP_DEPTH} nested classes"));
+        }
+        let ignore_case = self.ignore_case;
+        let set = |items, negated| CharClass {
+            items,
+            negated,
+            ignore_case,
+        };
         let negated = self.eat("^");
         let mut items = Vec::new();
+        let mut others = Vec::new();
         loop {
             let item = match self.next()? {
                 ']' if !items.is_empty() => break,
-                '[' => return Err("nested character class".to_owned()),
-                '&' if self.peek() == Some('&') => {
-                    return Err("intersection of character classes".to_owned());
+                '[' if self.eat(":") => {
+                    self.posix_bracket(&mut items)?;
+                    continue;
+                }
+                '[' => ClassItem::All(vec![self.class()?]),
+                '&' if !items.is_empty() && self.eat("&") => {
+                    others.push(set(std::mem::take(&mut items), false));
+                    continue;
                 }
                 '\\' => self.escape()?,
                 c => ClassItem::Range(c, c),
@@ -252,11 +307,39 @@ impl RegexParser {
                 item => item,
             });
         }
-        Ok(CharClass {
-            items,
-            negated,
-            ignore_case: self.ignore_case,
-        })
+        self.depth -= 1;
+        if others.is_empty() {
+            return Ok(set(items, negated));
+        }
+        others.push(set(items, false));
+        Ok(set(vec![ClassItem::All(others)], negated))
+    }
+
+    /// Parses what follows `[:` in a class.
+    fn posix_bracket(&mut self, items: &mut Vec<ClassItem>) -> Parsed<()> {
+        let negated = self.eat("^");
+        let rest = self.chars[self.at..].iter();
+        let name: String = rest.take_while(|c| c.is_ascii_lowercase()).collect();
+        self.at += name.len();
+        let category = match name.as_str() {
+            "alpha" => CharCategory::Alphabetic,
+            "digit" => CharCategory::Digit,
+            "lower" => CharCategory::Lowercase,
+            "punct" => CharCategory::PosixPunctuation,
+            "space" => CharCategory::Space,
+            "upper" => CharCategory::Uppercase,
+            "word" => CharCategory::Word,
+            "alnum" if !negated => {
+                items.push(ClassItem::Category(CharCategory::Digit, false));
+                CharCategory::Alphabetic
+            }
+            _ => return Err(format!("[:{name}:]")),
+        };
+        items.push(ClassItem::Category(category, negated));
+        match self.eat(":]") {
+            true => Ok(()),
+            false => Err(format!("[:{name}")),
+        }
     }
 
     /// Parses what follows a backslash.
@@ -268,6 +351,15 @@ impl RegexParser {
             'd' | 'D' => Ok(ClassItem::Category(CharCategory::Digit, c == 'D')),
             'w' | 'W' => Ok(ClassItem::Category(CharCategory::Word, c == 'W')),
             'p' | 'P' => self.category(c == 'P'),
+            'h' => Ok(ClassItem::All(vec![CharClass {
+                items: vec![
+                    ClassItem::Range('0', '9'),
+                    ClassItem::Range('A', 'F'),
+                    ClassItem::Range('a', 'f'),
+                ],
+                negated: false,
+                ignore_case: false,
+            }])),
             'n' => literal('\n'),
             'r' => literal('\r'),
             't' => literal('\t'),
