@@ -169,6 +169,14 @@ fn errors_name_the_missing_file() {
         ..none
     };
     assert!(message_of(words).contains("[CLS]"));
+    let tiktoken = message_of(SlowTokenizerFiles {
+        sentencepiece: Some(b"IQ== 0\nIg== 1\n"),
+        ..none
+    });
+    assert!(
+        tiktoken.contains("tokenizer.model is a tiktoken vocabulary"),
+        "{tiktoken}"
+    );
     assert!(
         message_of(SlowTokenizerFiles {
             sentencepiece: Some(b"<html>"),

@@ -24,7 +24,7 @@ pub struct TextPipeline {
 /// Cause and advice for a checkpoint without a tokenizer: a warning at load, an error where text is
 /// given.
 const NO_TOKENIZER: &str = "there is no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or \
-     vocab.txt. Add one of these files, or use token ids";
+     vocab.txt (tekken.json and tiktoken files are not supported). Add one of these files, or use token ids";
 
 impl TextPipeline {
     /// Loads only tokenizer and chat template, from a folder or a GGUF file. Needs no weights and

@@ -116,6 +116,20 @@ fn fields<'a>(
     Some(())
 }
 
+/// Whether a file has tiktoken's format: lines of a token in base64 and its rank.
+fn is_tiktoken(bytes: &[u8]) -> bool {
+    let line = bytes
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let mut parts = line.trim_ascii_end().splitn(2, |byte| *byte == b' ');
+    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    let part = |part: Option<&[u8]>, of: &dyn Fn(&u8) -> bool| {
+        part.is_some_and(|part| !part.is_empty() && part.iter().all(of))
+    };
+    part(parts.next(), &is_base64) && part(parts.next(), &u8::is_ascii_digit)
+}
+
 fn piece(bytes: &[u8]) -> Option<SentencePiece> {
     let mut piece = SentencePiece {
         kind: 1,
@@ -180,6 +194,12 @@ impl SentencePieceModel {
             Some(())
         });
         spm.is_bpe = kind == 2;
+        if is_tiktoken(bytes) {
+            return Err(tokenizer_error(
+                "tokenizer.model is a tiktoken vocabulary, which is not supported. Load it with transformers, and add \
+                 the tokenizer.json that its `save_pretrained` writes",
+            ));
+        }
         if read.is_none() || spm.pieces.is_empty() {
             return Err(tokenizer_error(
                 "tokenizer.model is not a valid SentencePiece model. Download it again, or add tokenizer.json",
