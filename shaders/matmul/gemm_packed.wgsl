@@ -30,7 +30,7 @@ fn floats(sums: vec4<i32>) -> vec4<f32> {
 }
 
 // Adds the products of four bytes of x and of four columns of W.
-fn add_products(sums: vec4<i32>, w: vec4<u32>, x: u32) -> vec4<i32> {
+fn add(sums: vec4<i32>, w: vec4<u32>, x: u32) -> vec4<i32> {
     return sums + vec4<i32>(
         dot4I8Packed(w.x, x),
         dot4I8Packed(w.y, x),
@@ -146,14 +146,21 @@ fn main(
             var dots$i_$j = START;
 #endfor
 #endfor
-#for w in 0..X_GROUP/4
+#for q in 0..X_GROUP/16
             {
-                let xv = xt[$b * (X_GROUP / 4) + $w][r0 ^ (($b * (X_GROUP / 4) + $w) / 4 * 2)];
+                const four = $bu * (X_GROUP / 16u) + $qu;
+                let r = r0 ^ (four * 2u);
+                let c = c0 ^ (four / 2u * 4u);
+#for w in 0..4
+                {
+                    let xv = xt[four * 4u + $wu][r];
 #for j in 0..2
-                let wv$j = wt[$b * (X_GROUP / 4) + $w][(c0 ^ (($b * (X_GROUP / 4) + $w) / 8 * 4)) + $ju * 8u];
+                    let wv$j = wt[four * 4u + $wu][c + $ju * 8u];
 #for i in 0..4
-                dots$i_$j = add_products(dots$i_$j, wv$j, xv[$i]);
+                    dots$i_$j = add(dots$i_$j, wv$j, xv[$i]);
 #endfor
+#endfor
+                }
 #endfor
             }
 #endfor

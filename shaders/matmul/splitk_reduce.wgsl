@@ -72,6 +72,11 @@ const out_first: u32 = 0u;
 @group(0) @binding(8) var<storage, read> state: State;
 #endif
 
+// Partial sums of ROWS rows. A tile stores all its lines, with or without rows.
+fn rows_at(at: u32, width: u32) -> vec4<f32> {
+    return vec4<f32>(parts[at], parts[at + width], parts[at + 2u * width], parts[at + 3u * width]);
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
 #ifdef EXPERTS
@@ -130,9 +135,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #else
     let scale$r = params.scale;
 #endif
-    var sum$r = 0.0;
-    var up$r = 0.0;
 #endfor
+    var sum: vec4<f32>;
+    var up: vec4<f32>;
 #ifdef DIVIDED
     let count = (params.normed + 4u * THREADS - 1u) / (4u * THREADS);
     for (var i = 0u; i < count; i++) {
@@ -144,40 +149,35 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let scale$r = params.scale * inverseSqrt(dot(square$r, vec4<f32>(1.0)) / f32(params.normed) + params.eps);
 #endfor
 #endif
-    // A tile stores all its lines, with or without rows.
-    let at = line * width + column;
     let step = lines * width;
+    var at = line * width + column;
     var s = 0u;
-    // The loads of four splits overlap.
+    // Partial sums of four workgroups are loaded at once.
     for (; s + 4u <= splits; s += 4u) {
 #for i in 0..4
-#for r in 0..4
-        let part$i_$r = parts[at + (s + $iu) * step + $ru * width];
+        let part$i = rows_at(at + $iu * step, width);
 #ifdef GATED
-        let up_part$i_$r = parts[at + (s + $iu) * step + $ru * width + 32u];
+        let up_part$i = rows_at(at + $iu * step + 32u, width);
 #endif
-#endfor
 #endfor
 #for i in 0..4
-#for r in 0..4
-        sum$r += part$i_$r;
+        sum += part$i;
 #ifdef GATED
-        up$r += up_part$i_$r;
+        up += up_part$i;
 #endif
 #endfor
-#endfor
+        at += 4u * step;
     }
     for (; s < splits; s++) {
-#for r in 0..4
-        sum$r += parts[at + s * step + $ru * width];
+        sum += rows_at(at, width);
 #ifdef GATED
-        up$r += parts[at + s * step + $ru * width + 32u];
+        up += rows_at(at + 32u, width);
 #endif
-#endfor
+        at += step;
     }
 #ifdef QUANTIZED
 #for r in 0..4
-    var value$r = finished(sum$r, up$r, scale$r, ending$r);
+    var value$r = finished(sum[$r], up[$r], scale$r, ending$r);
     if (wid.x * THREADS + lid > n) { value$r = 0.0; }
     values[$r][lid] = value$r;
 #ifdef NORM
@@ -219,7 +219,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #else
 #for r in 0..4
     if ($ru < rows) {
-        finish_with(row$r, n, sum$r, up$r, scale$r, ending$r);
+        finish_with(row$r, n, sum[$r], up[$r], scale$r, ending$r);
     }
 #endfor
 #endif
