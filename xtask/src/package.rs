@@ -325,6 +325,7 @@ fn assemble(modules: [&Path; 2], train: &Path, package: &Path) -> Result<()> {
     }
     bundle(&facade, package, &ENTRIES)?;
     bundle(&facade, package, &TRAIN_ENTRIES)?;
+    lift_asset_urls(&facade)?;
     bundle(&facade, &package.join(NODE_FOLDER), &NODE_ENTRIES)?;
     bundle_integrations(&facade, package)?;
     for name in INTEGRATIONS {
@@ -353,6 +354,32 @@ fn bundle(facade: &Path, folder: &Path, entries: &[&str]) -> Result<()> {
     run(esbuild(facade, folder)
         .args(["--external:node:*", "--chunk-names=[hash]"])
         .args(entries.iter().map(|entry| facade.join(entry))))
+}
+
+/// The package's own files that modules of the facade name by URL.
+const ASSET_URLS: [(&str, &str); 3] = [
+    ("backend.js", "./worker.js"),
+    ("jerboa.js", "jerboa_bg.wasm"),
+    ("grammar.js", "grammar_bg.wasm"),
+];
+
+/// Points URLs of the package's files one folder up, where the scripts for Node find them: bundlers
+/// resolve each `new URL(…, import.meta.url)`, also in scripts that a server renders with.
+fn lift_asset_urls(facade: &Path) -> Result<()> {
+    for (script, asset) in ASSET_URLS {
+        let path = facade.join(script);
+        let code =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let url = |path: &str| format!("new URL({path}, import.meta.url)");
+        let name = asset.trim_start_matches("./");
+        let from = [format!("\"{asset}\""), format!("'{asset}'")].map(|path| url(&path));
+        let Some(from) = from.iter().find(|from| code.contains(*from)) else {
+            bail!("{script} has no URL of {asset}")
+        };
+        fs::write(&path, code.replace(from, &url(&format!("\"../{name}\""))))
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// The bundler of modules of the facade, which writes to `folder`.
