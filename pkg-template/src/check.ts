@@ -28,7 +28,7 @@ export const validator = (expected: string, accepts: (value: unknown) => boolean
 
 const range = (kind: string, min: number, max: number): string => (max === Infinity ? `${kind} from ${min} up` : `${kind} from ${min} to ${max}`);
 
-const isObject = (v: unknown): v is object => typeof v === "object" && v !== null && !Array.isArray(v);
+const isObject = (v: unknown): v is object => typeof v === "object" && v !== null && !Array.isArray(v) && !(v instanceof Promise);
 /** Whether a value is an array of at most {@link MAX_ITEMS} items. Visiting the holes of a longer sparse array takes minutes. */
 export const isList = (v: unknown): v is unknown[] => Array.isArray(v) && v.length <= MAX_ITEMS;
 /** A list, or a single value as a list. */
@@ -122,7 +122,7 @@ export const renamed = (option: string, given: string) => (thrown: unknown): nev
 export function describe(value: unknown): string {
   if (typeof value === "string") return value.length > 40 ? "a long string" : `'${value}'`;
   if (value === null || typeof value !== "object") return typeof value === "function" ? "a function" : String(value);
-  if (!Array.isArray(value)) return "an object";
+  if (!Array.isArray(value)) return value instanceof Promise ? "a promise" : "an object";
   return value.length === 0 ? "an empty array" : `an array of ${value.length}, beginning with ${Array.isArray(value[0]) ? "an array" : describe(value[0])}`;
 }
 

@@ -107,6 +107,58 @@ test("two tabs, one engine: the second loads nothing; the leader closes midway, 
   await context.close();
 });
 
+test("a tab that closes midway stops its answer in the leader", options, async () => {
+  const context = await browser.newContext();
+  const first = await tab(context, async () => {
+    const { loadModel } = await import("/facade/index.js");
+    const { shareModels } = await import("/facade/tabs/index.js");
+    window.ended = 0;
+    const load = async () => {
+      const model = await loadModel("org/plain");
+      const { completions } = model.chat;
+      const create = completions.create.bind(completions);
+      completions.create = (params, options) => {
+        options.signal.addEventListener("abort", () => ended++);
+        return create(params, options);
+      };
+      return model;
+    };
+    window.served = shareModels({ chat: load });
+  });
+  const second = await tab(context, lead);
+  assert.equal(await first.evaluate((body) => ask(body), question("one")), "one");
+  await second.evaluate((body) => void ask(body), question(long));
+  await second.waitForFunction(() => window.text.length > 200);
+  const { length } = await second.evaluate(() => window.text);
+  assert.ok(length < long.length);
+  await second.close();
+  await first.waitForFunction(() => ended === 1, null, { timeout: 20_000 });
+  assert.equal(await first.evaluate((body) => ask(body), question("two")), "two");
+  await context.close();
+});
+
+test("models of the wrong type are refused at once, in createFetch's words", options, async () => {
+  const context = await browser.newContext();
+  const page = await tab(context, () => {});
+  const found = await page.evaluate(async () => {
+    const { createFetch, loadModel } = await import("/facade/index.js");
+    const { shareModels } = await import("/facade/tabs/index.js");
+    const said = (make, models) => {
+      try {
+        return make(models);
+      } catch ({ code, message }) {
+        return `${code}: ${message}`;
+      }
+    };
+    return [loadModel("org/plain"), undefined, null, 5, { a: 5 }].map((models) => [said(shareModels, models), said(createFetch, models)]);
+  });
+  for (const [shared, own] of found) {
+    assert.match(shared, /^request: createFetch: /);
+    assert.equal(shared, own);
+  }
+  await context.close();
+});
+
 test("aborts, errors and whole answers cross tabs", options, async () => {
   const context = await browser.newContext();
   const [first, second] = [await tab(context, lead), await tab(context, lead)];

@@ -1,6 +1,7 @@
 /** Requests and their answers as messages between threads or tabs. */
 
 import { JerboaError, type JerboaErrorCode } from "../index.js";
+import { StreamContinuation } from "./continuation.js";
 
 /** A request as a message. */
 export interface Call {
@@ -16,10 +17,14 @@ export type CallMessage = { id: string; from?: string } & ({ call: Call } | { ab
 /** To the page: the head of an answer, its body piece by piece, its end. */
 export type ReplyMessage = { id: string } & ({ status: number; type: string } | { bytes: Uint8Array } | { end: true } | { failure: { code: JerboaErrorCode; message: string } });
 
+/** The lock that a caller holds while it lives. */
+const callerLock = (caller: string): string => `jerboa:tabs:caller:${caller}`;
+
 /** Answers calls. */
 export class CallServer {
   readonly #fetch: typeof fetch;
   readonly #running = new Map<string, AbortController>();
+  readonly #callers = new Set<string>();
 
   constructor(serve: typeof fetch) {
     this.#fetch = serve;
@@ -28,8 +33,20 @@ export class CallServer {
   /** Handles a message of a caller. A call that is repeated while it runs is answered once. */
   receive(message: CallMessage, from: string, reply: (message: ReplyMessage) => void): void {
     const key = `${from} ${message.id}`;
+    this.#watch(from);
     if ("abort" in message) this.#running.get(key)?.abort();
     else if (!this.#running.has(key)) void this.#answer(message.id, key, message.call, reply);
+  }
+
+  /** Aborts the calls of a caller when it ends, which releases its lock. */
+  #watch(from: string): void {
+    if (this.#callers.has(from)) return;
+    this.#callers.add(from);
+    const ended = async (): Promise<void> => {
+      this.#callers.delete(from);
+      for (const [key, controller] of this.#running) if (key.startsWith(`${from} `)) controller.abort();
+    };
+    void (async () => globalThis.navigator?.locks?.request(callerLock(from), ended))().catch(() => {});
   }
 
   async #answer(id: string, key: string, { url, method, type, body }: Call, reply: (message: ReplyMessage) => void): Promise<void> {
@@ -58,18 +75,27 @@ interface Pending {
   reject: (reason: unknown) => void;
   stream: ReadableStreamDefaultController<Uint8Array> | undefined;
   answer: AnswerReader | undefined;
-  /** Events that the caller has, and their id. */
-  delivered: number;
-  firstId: string | undefined;
+  continuation: StreamContinuation;
 }
 
 /** Calls that another thread or tab answers. */
 export class Calls {
   readonly #post: (message: CallMessage) => void;
   readonly #pending = new Map<string, Pending>();
+  /** Names this caller. */
+  readonly caller = crypto.randomUUID();
+  readonly #hasLock: Promise<void>;
 
   constructor(post: (message: CallMessage) => void) {
-    this.#post = post;
+    this.#post = (message) => post({ ...message, from: this.caller });
+    this.#hasLock = new Promise((resolve) => {
+      const hold = (): Promise<never> => {
+        resolve();
+        return new Promise(() => {});
+      };
+      // Without a lock the other side cannot notice the end of this one.
+      (async () => navigator.locks.request(callerLock(this.caller), hold))().catch(() => resolve());
+    });
   }
 
   /** Sends a request. */
@@ -77,10 +103,11 @@ export class Calls {
     const { signal } = request;
     const hasBody = request.method !== "GET" && request.method !== "DELETE";
     const call: Call = { url: request.url, method: request.method, type: request.headers.get("content-type"), body: hasBody ? seeded(request.url, await request.arrayBuffer()) : undefined };
+    await this.#hasLock;
     if (signal.aborted) throw signal.reason;
     const id = crypto.randomUUID();
     return new Promise((resolve, reject) => {
-      this.#pending.set(id, { call, resolve, reject, stream: undefined, answer: undefined, delivered: 0, firstId: undefined });
+      this.#pending.set(id, { call, resolve, reject, stream: undefined, answer: undefined, continuation: new StreamContinuation() });
       signal.addEventListener("abort", () => {
         const pending = this.#end(id);
         if (!pending) return;
@@ -96,6 +123,7 @@ export class Calls {
   restart(): void {
     for (const [id, pending] of this.#pending) {
       pending.answer = undefined;
+      pending.continuation.restart();
       this.#post({ id, call: pending.call });
     }
   }
@@ -136,15 +164,10 @@ export class Calls {
     pending.resolve = undefined;
   }
 
-  /** Passes an event on, unless the caller got it from an earlier answer. */
+  /** Passes on what the caller lacks of an event. */
   #pass(pending: Pending, event: string): void {
-    const answer = pending.answer!;
-    answer.id ??= /"id":"([^"]+)"/.exec(event)?.[1];
-    pending.firstId ??= answer.id;
-    if (answer.seen++ < pending.delivered) return;
-    pending.delivered++;
-    const text = answer.id && pending.firstId ? event.replaceAll(answer.id, pending.firstId) : event;
-    pending.stream?.enqueue(new TextEncoder().encode(text));
+    const rest = pending.continuation.rest(event);
+    if (rest !== undefined) pending.stream?.enqueue(new TextEncoder().encode(rest));
   }
 
   #end(id: string): Pending | undefined {
@@ -158,8 +181,6 @@ export class Calls {
 class AnswerReader {
   readonly isStream: boolean;
   readonly bytes: Uint8Array[] = [];
-  id: string | undefined;
-  seen = 0;
   readonly #status: number;
   readonly #type: string;
   readonly #decoder = new TextDecoder();

@@ -37,8 +37,9 @@ const HELLO_TIMEOUT_MS = 10_000;
 export function shareModels(models: ServedModels, options: ShareOptions = {}): typeof fetch {
   const { name = "models", sharedWorker } = options;
   if (!globalThis.navigator?.locks) throw new JerboaError("unsupported_option", "shareModels: Web Locks are not available here. Serve the page over https, or call createFetch.");
+  const serve = createFetch(models);
   let calls: Promise<Calls> | undefined;
-  const start = async (): Promise<Calls> => (sharedWorker && typeof SharedWorker !== "undefined" ? await connect(sharedWorker) : undefined) ?? electLeader(name, models);
+  const start = async (): Promise<Calls> => (sharedWorker && typeof SharedWorker !== "undefined" ? await connect(sharedWorker) : undefined) ?? electLeader(name, serve);
   return async (input, init) => (await (calls ??= start())).fetch(new Request(input, init));
 }
 
@@ -63,13 +64,13 @@ async function connect(start: () => SharedWorker): Promise<Calls | undefined> {
 }
 
 /** Calls that one of the tabs answers: the one that has the lock. */
-function electLeader(name: string, models: ServedModels): Calls {
+function electLeader(name: string, serve: typeof fetch): Calls {
   const channel = new BroadcastChannel(`jerboa:tabs:${name}`);
-  const own = crypto.randomUUID();
   const send = (message: TabMessage): void => channel.postMessage(message);
   let server: CallServer | undefined;
   const handle = (message: CallMessage, from: string): void => server?.receive(message, from, (reply) => (from === own ? calls.receive(reply) : send({ to: from, message: reply })));
-  const calls = new Calls((message) => (server ? handle(message, own) : send({ to: "leader", message: { ...message, from: own } })));
+  const calls = new Calls((message) => (server ? handle(message, own) : send({ to: "leader", message })));
+  const own = calls.caller;
   channel.addEventListener("message", ({ data }: MessageEvent<TabMessage>) => {
     if ("leader" in data) calls.restart();
     else if (data.to === own) calls.receive(data.message as ReplyMessage);
@@ -77,7 +78,7 @@ function electLeader(name: string, models: ServedModels): Calls {
   });
   // The browser passes the lock on when its tab ends, however it ends.
   void navigator.locks.request(`jerboa:tabs:${name}`, () => {
-    server = new CallServer(createFetch(models));
+    server = new CallServer(serve);
     send({ leader: true });
     calls.restart();
     return new Promise(() => {});
@@ -101,7 +102,7 @@ export function serveModels(models: ServedModels): void {
   globalThis.addEventListener("connect", (event) => {
     const [port] = (event as MessageEvent).ports as unknown as [MessagePort];
     const id = crypto.randomUUID();
-    port.addEventListener("message", ({ data }: MessageEvent<CallMessage>) => server.receive(data, id, (reply) => port.postMessage(reply)));
+    port.addEventListener("message", ({ data }: MessageEvent<CallMessage>) => server.receive(data, data.from ?? id, (reply) => port.postMessage(reply)));
     port.start();
     void hello.then((hasGpu) => port.postMessage({ hello: hasGpu }));
   });
