@@ -14,10 +14,16 @@ import { serve } from "./support/server.mjs";
 
 const options = { timeout: 120_000 };
 const MOUNTS = {
-  svelte: { plugin: svelte, main: 'import { mount } from "svelte";\nimport App from "./app.svelte";\nmount(App, { target: document.body });' },
-  vue: { plugin: vue, main: 'import { createApp } from "vue";\nimport App from "./app.vue";\ncreateApp(App).mount(document.body);' },
+  svelte: { plugin: svelte, main: 'import { mount, unmount } from "svelte";\nimport App from "./app.svelte";\nconst app = mount(App, { target: document.body });\nwindow.off = () => unmount(app);' },
+  vue: { plugin: vue, main: 'import { createApp } from "vue";\nimport App from "./app.vue";\nconst app = createApp(App);\napp.mount(document.body);\nwindow.off = () => app.unmount();' },
 };
 let facade, folder, browser, text;
+
+/** Waits until a condition is met. */
+async function until(isMet) {
+  for (let tries = 0; !isMet() && tries < 100; tries++) await new Promise((resolve) => setTimeout(resolve, 50));
+  assert.ok(isMet());
+}
 
 before(async () => {
   text = await readFile(join(ROOT, "www/docs/svelte-vue.md"), "utf8");
@@ -49,6 +55,21 @@ for (const [name, { plugin, main }] of Object.entries(MOUNTS)) {
     await page.getByRole("button").click();
     await page.getByText("Why is the sky blue?", { exact: true }).waitFor();
     assert.ok((await page.locator("progress").getAttribute("value")) > 0);
+    // A second question in the middle of an answer replaces it.
+    await page.evaluate(() => [1, 2].forEach(() => document.querySelector("button").click()));
+    await page.waitForTimeout(1000);
+    assert.equal(await page.locator("p").textContent(), "Why is the sky blue?");
+    assert.equal(page.workers().length, 1);
+    // The component takes its model with it, loaded or not.
+    await page.evaluate(() => off());
+    await until(() => page.workers().length === 0);
+    await page.reload();
+    await page.evaluate(() => {
+      document.querySelector("button").click();
+      off();
+    });
+    await page.waitForTimeout(1000);
+    await until(() => page.workers().length === 0);
     assert.deepEqual(problems, []);
     await page.close();
     await server.close();
