@@ -2,7 +2,7 @@
 
 import { checked, valid } from "./check.js";
 import { JerboaError, missingAsset, textOf } from "./errors.js";
-import { cspAdvice } from "./csp.js";
+import { workerCspAdvice } from "./csp.js";
 import type { Backend } from "./engine-calls.js";
 import { platform } from "./platform.js";
 import { RemoteBackend } from "./rpc.js";
@@ -94,8 +94,6 @@ function workerBackend(url: string | undefined): RemoteBackend | string {
 
 /** The warning of a model on this thread. */
 function mainThreadWarning(reason: string): string {
-  const script = import.meta.url;
-  // A worker of another origin starts from a blob: script.
-  const blocked = cspAdvice("worker-src", script.startsWith(globalThis.location?.origin ?? "") ? script : "blob:");
+  const blocked = workerCspAdvice(import.meta.url);
   return `The model runs on the page's main thread, which may make the page stutter: the worker could not be started: ${blocked ?? `${reason.replace(/\.$/, "")}.`}`;
 }

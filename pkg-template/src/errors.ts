@@ -93,7 +93,7 @@ export function requireOpen({ closed, disposed: ofSession }: { closed: boolean; 
 export function missingAsset(what: string, reason: unknown): JerboaError {
   const said = textOf(reason);
   const offline = globalThis.navigator?.onLine === false;
-  const advice = offline ? "This device is offline. Connect it and try again." : "Serve the package's files unchanged from one folder, or set their URLs: configure({ wasmUrl, workerUrl }).";
+  const advice = offline ? "This device is offline. Connect it and try again." : /ServiceWorkerGlobalScope/.test(said) ? "Bundle the service worker into one file, because service workers cannot import scripts on demand." : "Serve the package's files unchanged from one folder, or set their URLs: configure({ wasmUrl, workerUrl }).";
   return new JerboaError("assets", `${what} could not be loaded: ${sentence(said)} ${advice}`, { cause: reason });
 }
 

@@ -4,7 +4,7 @@ import type { EngineLoadOptions, EngineRequest, GenerationResult, GrammarSource,
 import type { Constraint } from "./constraint.js";
 import { attributesOf, METHODS, type Backend, type CallOptions, type EngineModule, type EngineSession, type HostMethods, type Method, type Methods } from "./engine-calls.js";
 import { stripUndefined } from "./strip-undefined.js";
-import { withCspAdvice } from "./csp.js";
+import { explained } from "./csp.js";
 import { aborted, disposed, invalidRequest, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
 import { EngineInstance } from "./engine-instance.js";
 import { platform } from "./platform.js";
@@ -97,7 +97,7 @@ export class Host implements Backend {
       const concurrent = queue === MODEL_QUEUE && attributesOf(method).concurrent === true;
       return (await this.#untilRejected(async () => (queue === undefined ? run() : this.#enqueue(queue, method, run, signal, concurrent)))) as ReturnType<Methods[M]>;
     } catch (thrown) {
-      throw withCspAdvice(JerboaError.from(thrown));
+      throw await explained(thrown);
     }
   }
 

@@ -109,14 +109,14 @@ export class RemoteBackend implements Backend {
   readonly #ended = new AbortController();
   #broken: (reason: string) => void = () => {};
 
-  /** `dispose` terminates the other side. */
-  constructor(port: Port, dispose: () => void) {
+  /** `dispose` terminates the other side. `unloadable`: the reason if its script cannot be loaded, of which browsers tell nothing. */
+  constructor(port: Port, dispose: () => void, unloadable?: string) {
     this.#port = port;
     this.#dispose = dispose;
     this.hello = new Promise((resolve, reject) => {
-      const broken = (reason: string): void => {
+      const broken = (reason: string, message = `The worker that runs the model stopped: ${reason}. The next call starts a new worker and loads the model again.`): void => {
         if (this.#gone) return;
-        const error = new JerboaError("worker", `The worker that runs the model stopped: ${reason}. The next call starts a new worker and loads the model again.`);
+        const error = new JerboaError("worker", message);
         reject(error);
         this.#fail(error);
         this.#dispose();
@@ -132,7 +132,7 @@ export class RemoteBackend implements Backend {
       });
       port.addEventListener("error", (event: ErrorEvent) => {
         event.preventDefault?.();
-        broken(event.message || "its script could not be loaded");
+        broken(event.message || "its script could not be loaded", event.message ? undefined : unloadable);
       });
       port.addEventListener("messageerror", () => broken("a message could not be read"));
     });

@@ -1,5 +1,6 @@
 /** Starts the package's worker scripts, from any origin and under Trusted Types. */
 
+import { workerSources } from "./csp.js";
 import { JerboaError } from "./errors.js";
 import { RemoteBackend } from "./rpc.js";
 import { isUntrusted, scriptUrl } from "./trusted.js";
@@ -22,7 +23,9 @@ export function startWorker(name: string, url: string | undefined, own: URL, sta
     if (url || (own.origin === location.origin && !isUntrusted(thrown))) throw thrown;
     worker = workerAt(own.href, name);
   }
-  return new RemoteBackend(worker, () => worker.terminate());
+  const script = url ?? own.href;
+  const unloadable = `The worker's script ${script} could not be loaded. Copy the script there, or set 'workerUrl' to its URL. If the page has a Content-Security-Policy, its worker-src directive must list ${workerSources(script)}.`;
+  return new RemoteBackend(worker, () => worker.terminate(), unloadable);
 }
 
 /**

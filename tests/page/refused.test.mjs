@@ -76,3 +76,29 @@ test("errors name the policy directive that forbids WebAssembly or an address", 
     assert.ok(said.startsWith(`network: ${other.url} cannot be reached: the page's Content-Security-Policy blocks it. Add ${other.url} to`), said);
   }
 });
+
+test("an error of a blocked WebAssembly file names connect-src", options, async () => {
+  for (const worker of [true, false]) {
+    const { page, url } = await open({ "Content-Security-Policy": "script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src https://huggingface.co" });
+    const said = await failure(page, `${url}/model`, worker);
+    assert.match(said, /^assets: .*Content-Security-Policy blocks it\. Add 'self' to the policy's connect-src directive\.$/, `worker: ${worker}`);
+  }
+});
+
+test("the package from a CDN: warnings name blob: and its origin until worker-src lists both", options, async () => {
+  const cdn = await serve({ "/": PACKAGE }, { "Access-Control-Allow-Origin": "*" });
+  servers.push(cdn);
+  const warnings = async (workers) => {
+    const { page, url } = await open({ "Content-Security-Policy": `script-src 'self' ${cdn.url} 'wasm-unsafe-eval'; worker-src ${workers}` });
+    return page.evaluate(async ([script, model]) => {
+      const { loadModel } = await import(script);
+      const { info } = await loadModel(model, { cache: false });
+      return info.warnings.filter((warning) => /worker/.test(warning)).join(" ");
+    }, [`${cdn.url}/index.js`, `${url}/model`]);
+  };
+  for (const workers of ["'self'", "'self' blob:"]) {
+    const said = await warnings(workers);
+    assert.ok(said.includes(`blob: and ${cdn.url}`) && said.includes("worker-src directive"), said);
+  }
+  assert.equal(await warnings(`'self' blob: ${cdn.url}`), "");
+});

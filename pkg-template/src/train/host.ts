@@ -1,7 +1,7 @@
 /** Runs a training or a network on this thread, step by step. Does not depend on the transport. */
 
 import type { CallOptions, EngineModule } from "../engine-calls.js";
-import { withCspAdvice } from "../csp.js";
+import { explained } from "../csp.js";
 import { aborted, invalidRequest, JerboaError, missingAsset } from "../errors.js";
 import { stripUndefined } from "../strip-undefined.js";
 import { TrapWatch } from "../traps.js";
@@ -54,7 +54,7 @@ export class TrainHost {
       return await Promise.race([this.#run(method, args, signal, onEvent), trapped]);
     } catch (thrown) {
       this.#traps.report(thrown);
-      throw withCspAdvice(JerboaError.from(thrown));
+      throw await explained(thrown);
     }
   }
 
