@@ -22,7 +22,8 @@ export type ModelSource = string | URL | File | Iterable<File | NamedFile> | Arr
 export function sourceOf(source: ModelSource, where = "loadModel"): EngineLoadOptions["model"] {
   if (typeof source === "string" && source.trim()) return canonicalAddress(source);
   if (source instanceof URL) return canonicalAddress(source.href);
-  if (typeof source !== "object" || source === null) {
+  const isList = typeof source === "object" && source !== null && (source instanceof File || Symbol.iterator in source || "length" in source);
+  if (!isList) {
     throw invalidRequest(`${where}: expected 'org/name', the URL of a folder or a .gguf file, or files, not ${source === "" ? "an empty string" : describe(source)}.`);
   }
   const files = Array.from(source instanceof File ? [source] : (source as Iterable<File | NamedFile>), (entry, index) => toNamedFile(where, entry, index));

@@ -80,8 +80,8 @@ test("loadModel refuses invalid options with a clear message", async () => {
   await assert.rejects(load("a/b", { maxContext: 1.5 }), refusal("request", /a whole number from 1 to 16777216, not 1.5/));
   await assert.rejects(load("a/b", { features: { f17: true } }), refusal("request", /Did you mean 'f16'/));
   await assert.rejects(load(""), refusal("request", /'org\/name', the URL of a folder or a .gguf file, or files/));
-  await assert.rejects(load([]), refusal("request", /list of files is empty/));
-  await assert.rejects(load({}), refusal("request", /list of files is empty\. Pass the configuration and the weights, or 'org\/name'/));
+  await assert.rejects(load([]), refusal("request", /list of files is empty\. Pass the configuration and the weights, or 'org\/name'/));
+  await assert.rejects(load({}), refusal("request", /expected 'org\/name', the URL of a folder or a \.gguf file, or files, not an object\.$/));
   await assert.rejects(load("https://x.test/m/", { revision: "main" }), refusal("request", /'revision' applies to a repository name/));
   await assert.rejects(load("a/b@v1", { revision: "v2" }), refusal("request", /the name has revision 'v1', the options 'v2'/));
   await assert.rejects(load([new File([], "config.json")], { token: "t" }), refusal("request", /'token' applies to downloads/));
@@ -743,6 +743,12 @@ test("locks that refuse are treated as absent", async () => {
   await assert.rejects(during(grants, () => ifOnlyTab("x", fails)), /no cache/);
   await assert.rejects(during(grants, () => withLock("x", undefined, () => {}, fails, async () => {})), /no cache/);
   assert.equal(runs, 2);
+});
+
+test("a script that a service worker may not import names the remedy", async () => {
+  const { missingAsset } = await import(`${facade}/errors.js`);
+  const refused = new TypeError("import() is disallowed on ServiceWorkerGlobalScope by the HTML specification. See https://github.com/w3c/ServiceWorker/issues/1356.");
+  assert.match(missingAsset("The engine's script", refused).message, /Bundle the service worker into one file, because service workers cannot import scripts on demand\.$/);
 });
 
 test("errors name the policy directive that blocked a request", async () => {
