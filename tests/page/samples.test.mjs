@@ -69,6 +69,7 @@ before(async () => {
   await writeFile(join(folder, "index.html"), PAGE);
   await mkdir(join(folder, "assets"));
   await writeFile(join(folder, "assets/jerboa-worker.js"), 'import "/facade/worker.js";\n');
+  await writeFile(join(folder, "assets/jerboa-train-worker.js"), 'import "/facade/train/worker.js";\n');
   await writeFile(join(folder, "engine.js"), 'import { loadModel } from "/facade/index.js";\nimport { serveModels } from "/facade/tabs/index.js";\nserveModels({ chat: () => loadModel("org/chat") });\n');
   await mkdir(join(folder, "silero-vad"));
   await writeFile(join(folder, "silero-vad/model.safetensors"), "weights");
