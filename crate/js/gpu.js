@@ -259,7 +259,7 @@ class Uploads {
 export class JsGpu {
   static async open(f16, subgroups, matrix, minLimits) {
     if (!host.gpu) {
-      throw new Error("WebGPU is not available in this browser (no navigator.gpu)");
+      throw new Error("this page or worker has no navigator.gpu");
     }
     const wanted = ["timestamp-query"];
     if (f16) wanted.push("shader-f16");
