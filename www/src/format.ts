@@ -1,6 +1,12 @@
 /** Formats numbers for display. */
 
 import { locale } from "./language";
+
+/** A number with this many decimals, in the page's language. */
+function decimal(n: number, digits: number): string {
+  return n.toLocaleString(locale(), { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false });
+}
+
 /** Bytes in powers of 1000, as operating systems show them. */
 export function bytes(n: number): string {
   if (n < 1000) return `${n} B`;
@@ -11,7 +17,7 @@ export function bytes(n: number): string {
     value /= 1000;
     unit++;
   }
-  return `${value < 9.95 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+  return `${decimal(value, value < 9.95 ? 1 : 0)} ${units[unit]}`;
 }
 
 /** A duration, roughly. */
@@ -24,12 +30,12 @@ export function seconds(s: number): string {
 
 /** Milliseconds, in the most readable unit. */
 export function milliseconds(ms: number): string {
-  return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
+  return ms < 1000 ? `${Math.round(ms)} ms` : `${decimal(ms / 1000, ms < 10_000 ? 2 : 1)} s`;
 }
 
 /** A rate with about three digits. */
 export function rate(perSecond: number): string {
-  return perSecond >= 100 ? String(Math.round(perSecond)) : perSecond.toFixed(1);
+  return perSecond >= 100 ? decimal(perSecond, 0) : decimal(perSecond, 1);
 }
 
 /** A count with its noun. */
