@@ -66,11 +66,12 @@ async function respond(registry: ModelRegistry, request: Request, controller: Ab
   const { pathname } = new URL(request.url);
   try {
     const stored = /\/responses\/([^/]+)(\/input_items|\/cancel)?\/?$/.exec(pathname);
-    if (stored) return await storedResponse(registry, request.method, decodeURIComponent(stored[1]!), stored[2]);
+    if (stored) return await storedResponse(registry, request.method, decoded(stored[1]!), stored[2]);
     if (request.method === "GET") return await listModels(registry, pathname);
     const path = Object.keys(HANDLERS).find((each) => pathname.endsWith(`/${each}`));
     if (!path || request.method !== "POST") throw new JerboaError("not_found", `${request.method} ${pathname} is not supported. Supported: ${Object.keys(HANDLERS).join(", ")}, models.`);
     const body = (await bodyOf(request)) as { model?: unknown; echo?: unknown } | null;
+    if (path === "chat/completions" || path === "responses") refuseFiles(body);
     const model = await registry.get(body?.model);
     controller.signal.throwIfAborted();
     const answer = await HANDLERS[path]!(model, body as never, controller.signal);
@@ -83,6 +84,36 @@ async function respond(registry: ModelRegistry, request: Request, controller: Ab
     return await streamed(answer, isNamed, opening, controller, audio);
   } catch (thrown) {
     return failure(thrown);
+  }
+}
+
+/** Fields of message parts that hold a URL, or several. */
+const URL_FIELDS = new Set(["image_url", "image", "video_url", "video", "frames"]);
+/** Levels from a body to the deepest URL that requests may have, and one more. */
+const MAX_URL_DEPTH = 8;
+
+/** Refuses media at URLs of this machine's files: the client of a server may not read them. */
+function refuseFiles(body: unknown): void {
+  const visit = (value: unknown, field: string, depth: number): void => {
+    if (typeof value === "string") {
+      if (!URL_FIELDS.has(field) || /^(https?|data|blob):/i.test(value) || !URL.canParse(value)) return;
+      const { protocol } = new URL(value);
+      if (!/^(https?|data|blob):$/.test(protocol)) throw invalidRequest(`The request's '${field}' is a ${protocol} URL. Requests may use http:, https:, data: and blob: URLs.`);
+    } else if (typeof value === "object" && value !== null && depth < MAX_URL_DEPTH) {
+      for (const [name, each] of Object.entries(value)) visit(each, Array.isArray(value) || name === "url" ? field : name, depth + 1);
+    }
+  };
+  const { messages, input } = Object(body) as { messages?: unknown; input?: unknown };
+  visit(messages, "", 1);
+  visit(input, "", 1);
+}
+
+/** A part of a path. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    throw invalidRequest(`'${part}' in the request's path is not valid percent-encoding. Encode the name with encodeURIComponent.`);
   }
 }
 
@@ -239,7 +270,7 @@ async function listModels(registry: ModelRegistry, pathname: string): Promise<Re
   if (/\/models\/?$/.test(pathname)) return Response.json({ object: "list", data: registry.names().map(entry) });
   const [, name] = /\/models\/(.+)$/.exec(pathname) ?? [];
   if (!name) throw new JerboaError("not_found", `GET ${pathname} is not supported. Supported: GET /models, /models/{id} and /responses/{id}.`);
-  const wanted = decodeURIComponent(name);
+  const wanted = decoded(name);
   if (!registry.isSingle && !registry.names().includes(wanted)) await registry.get(wanted);
   return Response.json(entry(registry.isSingle ? registry.names()[0]! : wanted));
 }

@@ -38,6 +38,8 @@ export async function hubFetch(input: RequestInfo | URL, init?: RequestInit): Pr
     if (response.status < 300 || response.status >= 400 || !next) return stated.size === 0 ? response : withHeaders(response, stated);
     await response.body?.cancel();
     url = new URL(next, url);
+    // Other hosts than Node open further kinds, such as files.
+    if (!/^https?:$/.test(url.protocol)) throw new TypeError(`${first} redirects to a ${url.protocol} URL`);
   }
   throw new TypeError(`${first} redirects in a loop`);
 }

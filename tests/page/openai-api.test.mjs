@@ -216,6 +216,30 @@ test("one fetch serves several models by name, and loads them on demand", async 
   assert.throws(() => jerboa.createFetch("org/name"), refusal("request", /the argument must be a model/));
 });
 
+test("requests read no files of the server, and paths are decoded or refused", async () => {
+  const fetch = jerboa.createFetch(await load());
+  const refused = async (path, body) => {
+    const response = await fetch(`http://jerboa/v1/${path}`, body ? { method: "POST", body: JSON.stringify(body) } : {});
+    return [response.status, (await response.json()).error.message];
+  };
+  const chat = (part) => refused("chat/completions", { messages: [{ role: "user", content: [{ type: "text", text: "file:///etc/passwd" }, part] }] });
+  for (const url of ["file:///etc/passwd", " FILE:/etc/passwd", "fi\nle:///etc/passwd", "ftp://x/y", "C:\\x.png"]) {
+    for (const [part, field] of [
+      [{ type: "image_url", image_url: { url } }, "image_url"], [{ type: "image_url", image_url: url }, "image_url"], [{ type: "image", image: url }, "image"],
+      [{ type: "video_url", video_url: { url } }, "video_url"], [{ type: "video", video: url }, "video"], [{ type: "video", frames: ["https://x.test/a.png", url] }, "frames"],
+    ]) {
+      const [status, message] = await chat(part);
+      assert.equal(status, 400);
+      assert.match(message, new RegExp(`^The request's '${field}' is a (file|ftp|c): URL`));
+    }
+    const [status, message] = await refused("responses", { input: [{ role: "user", content: [{ type: "input_image", image_url: url }] }] });
+    assert.deepEqual([status, /'image_url' is a/.test(message)], [400, true]);
+  }
+  const said = { type: "text", text: "x" };
+  assert.equal((await fetch("http://jerboa/v1/chat/completions", { method: "POST", body: JSON.stringify({ messages: [{ role: "user", content: [said, { type: "text", text: "file:///etc/passwd" }] }] }) })).status, 200);
+  for (const path of ["models/%", "responses/%E0", "responses/%E0/input_items"]) assert.deepEqual(await refused(path).then(([status, message]) => [status, /not valid percent-encoding/.test(message)]), [400, true], path);
+});
+
 test("a client repeats no request that fails because of the model or the device", async () => {
   let attempts = 0;
   const failing = (name, options) => () => {
