@@ -5,8 +5,8 @@ import { basename } from "node:path";
 import { env, stdin, stdout } from "node:process";
 import { createInterface } from "node:readline/promises";
 import { bytesText, note, print, printJson, printPart, ProgressBar, table } from "./cli-output.js";
-import { startServer } from "./cli-serve.js";
-import { invalidRequest } from "./errors.js";
+import { originOf, startServer } from "./cli-serve.js";
+import { invalidRequest, JerboaError } from "./errors.js";
 import type { ChatMessage, LoadOptions, Model } from "./index.js";
 import { cachedModels, createFetch, deleteModel, deviceReport, diagnose, loadModel } from "./node.js";
 
@@ -38,6 +38,8 @@ export interface Command {
   about: string;
   /** Whether it takes the options of a load. */
   loads?: true;
+  /** Whether it runs until it is interrupted, which is then no failure. */
+  endless?: true;
   options: CommandOption[];
   /** Runs it; returns an exit code other than 0 if it failed without an error. */
   run(call: Invocation): Promise<number | void>;
@@ -62,6 +64,9 @@ const SAMPLING: CommandOption[] = [
   { name: "top-k", kind: "number", about: "sample from the k most likely tokens" },
   { name: "seed", kind: "number", about: "seed of the sampling: the same seed gives the same answer" },
 ];
+
+/** The highest port of TCP. */
+const MAX_PORT = 65_535;
 
 /** The values of flags under the names of the package's options. */
 function fields(values: Record<string, unknown>, flags: CommandOption[]): Record<string, unknown> {
@@ -130,6 +135,7 @@ const SYSTEM: CommandOption = { name: "system", short: "s", kind: "text", about:
 
 async function chat(call: Invocation): Promise<void> {
   await withModel(call, async (model) => {
+    if (model.info.hasChatTemplate === false) throw new JerboaError("chat_template", `${model.info.model} has no chat template: it is a base model that continues text. Use 'jerboa run' instead.`);
     const messages = systemMessages(call);
     if (stdin.isTTY) note(`${model.info.model}. An empty line or Ctrl+D ends the conversation.`);
     const lines = createInterface({ input: stdin, output: stdin.isTTY ? stdout : undefined, terminal: stdin.isTTY === true, prompt: "> " });
@@ -218,16 +224,20 @@ async function speak(call: Invocation): Promise<void> {
 }
 
 async function serve(call: Invocation): Promise<void> {
-  const { host = "127.0.0.1", port = 8080, "api-key": key = env.JERBOA_API_KEY, origin = [] } = call.values as { host?: string; port?: number; "api-key"?: string; origin?: string[] };
+  const { host = "127.0.0.1", port = 8080, "api-key": key, origin = [] } = call.values as { host?: string; port?: number; "api-key"?: string; origin?: string[] };
+  if (!Number.isInteger(port) || port < 0 || port > MAX_PORT) throw invalidRequest(`serve: '--port' must be a whole number from 0 to ${MAX_PORT}, not ${port}.`);
+  if (key === "") throw invalidRequest("serve: '--api-key' must be a key, not an empty string.");
   const models: Record<string, Model> = {};
+  // Before the models load, which takes long: the port may be in use.
+  const server = await startServer({ host, port, apiKey: key ?? (env.JERBOA_API_KEY || undefined), origins: origin.map(originOf) });
   try {
     for (const source of call.args) models[source] = await load(source, call);
-    const server = await startServer(createFetch(models), { host, port, apiKey: key, origins: origin });
+    server.serve(createFetch(models));
     if (call.json) printJson({ url: `${server.url}/v1`, models: Object.keys(models) });
     else print(`OpenAI's API at ${server.url}/v1 with ${Object.keys(models).join(", ")}`);
     await new Promise<void>((resolve) => call.signal.addEventListener("abort", () => resolve(), { once: true }));
-    await server.close();
   } finally {
+    await server.close();
     await Promise.all(Object.values(models).map((model) => model.unload()));
   }
 }
@@ -326,7 +336,7 @@ export const COMMANDS: Command[] = [
   { name: "transcribe", args: "MODEL FILE..", min: 2, max: Infinity, about: "transcribe audio files", loads: true, options: [{ name: "language", kind: "text", about: "language code; detected by default" }, { name: "format", kind: "text", about: "text, json, srt, vtt or verbose_json" }], run: transcribe },
   { name: "speak", args: "MODEL [TEXT]", min: 1, max: Infinity, about: "write speech to a WAV file", loads: true, options: [{ name: "output", short: "o", kind: "file", about: "output file; speech.wav by default" }, { name: "codec", kind: "text", about: "codec model, if it is in a separate repository" }], run: speak },
   {
-    name: "serve", args: "MODEL..", min: 1, max: Infinity, about: "serve OpenAI's API on 127.0.0.1", loads: true, run: serve,
+    name: "serve", args: "MODEL..", min: 1, max: Infinity, about: "serve OpenAI's API on 127.0.0.1", loads: true, endless: true, run: serve,
     options: [
       { name: "host", kind: "text", about: "address to listen on; 127.0.0.1 by default" },
       { name: "port", short: "p", kind: "number", about: "8080 by default; 0 selects a free port" },
@@ -335,7 +345,7 @@ export const COMMANDS: Command[] = [
     ],
   },
   {
-    name: "mcp", args: "", min: 0, max: 0, about: "serve the Model Context Protocol on standard input and output", loads: true, run: mcp,
+    name: "mcp", args: "", min: 0, max: 0, about: "serve the Model Context Protocol on standard input and output", loads: true, endless: true, run: mcp,
     options: [
       { name: "chat", kind: "text", about: "text-generation model of the tool 'generate'" },
       { name: "embed", kind: "text", about: "embedding model of the tools 'embed' and 'search_memory'" },

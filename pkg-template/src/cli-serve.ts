@@ -1,7 +1,8 @@
 /** `jerboa serve`: OpenAI's HTTP API on this machine, over the package's `createFetch`. */
 
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import { JerboaError } from "./errors.js";
+import { note } from "./cli-output.js";
+import { JerboaError, textOf } from "./errors.js";
 
 /** The address of the server, and which clients it accepts. */
 export interface ServeOptions {
@@ -13,9 +14,10 @@ export interface ServeOptions {
   origins: readonly string[];
 }
 
-/** A running server. */
+/** A running server. Until `serve` is called, it answers that its models are loading. */
 export interface RunningServer {
   url: string;
+  serve(handler: typeof fetch): void;
   close(): Promise<void>;
 }
 
@@ -23,22 +25,43 @@ const LOCAL = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
 const isLocalOrigin = (origin: string): boolean => URL.canParse(origin) && LOCAL.test(new URL(origin).hostname);
 
+/** Methods of requests, by CORS and in answers to others. */
+const METHODS = "GET, POST, DELETE, OPTIONS";
+
+/**
+ * The origin as browsers send it.
+ * @throws {@link JerboaError} `request` for anything but an origin or `*`.
+ */
+export function originOf(given: string): string {
+  const url = given !== "*" && given !== "null" && URL.canParse(given) ? new URL(given) : undefined;
+  if (url ? /^\/?$/.test(url.pathname) && !url.search && !url.hash && url.host : given === "*" || given === "null") return url ? `${url.protocol}//${url.host}` : given;
+  throw new JerboaError("request", `serve: '--origin' must be an origin such as https://app.example, or '*', not '${given}'.`);
+}
+
 function errorResponse(status: number, code: string, message: string): Response {
-  const type = status === 401 ? "authentication_error" : "invalid_request_error";
+  const type = status === 401 ? "authentication_error" : status < 500 ? "invalid_request_error" : "server_error";
   return Response.json({ error: { message, type, param: null, code } }, { status });
 }
 
-/** Serves requests by `handler` until it is closed. */
-export async function startServer(handler: typeof fetch, options: ServeOptions): Promise<RunningServer> {
+/** Starts a server that runs until it is closed. */
+export async function startServer(options: ServeOptions): Promise<RunningServer> {
+  let handler: typeof fetch | undefined;
   const server = createServer((request, response) => {
-    void answer(request, response, handler, options).catch((thrown: unknown) => {
+    const closed = new AbortController();
+    response.on("close", () => closed.abort());
+    void answer(request, response, handler, options, closed.signal).catch((thrown: unknown) => {
+      // A client that left needs no answer.
+      if (closed.signal.aborted) return;
       if (!response.headersSent) response.writeHead(500);
       response.end();
-      console.error(thrown);
+      note(`jerboa: serve: ${request.method} ${request.url} failed: ${textOf(thrown)}`);
     });
   });
   await new Promise<void>((resolve, reject) => {
-    server.once("error", (thrown) => reject(new JerboaError("request", `serve: the server cannot start: ${thrown.message}. Choose another --port or --host.`, { cause: thrown })));
+    server.once("error", (thrown) => {
+      const reason = thrown.code === "EADDRINUSE" ? `port ${options.port} of ${options.host} is in use` : thrown.message;
+      reject(new JerboaError("request", `serve: the server cannot start: ${reason}. Choose another --port or --host.`, { cause: thrown }));
+    });
     server.listen(options.port, options.host, resolve);
   });
   const address = server.address();
@@ -47,35 +70,37 @@ export async function startServer(handler: typeof fetch, options: ServeOptions):
     server.close(() => resolve());
     server.closeAllConnections();
   });
-  return { url: `http://${options.host.includes(":") ? `[${options.host}]` : options.host}:${port}`, close };
+  const url = `http://${options.host.includes(":") ? `[${options.host}]` : options.host}:${port}`;
+  return { url, close, serve: (given) => void (handler = given) };
 }
 
-async function answer(request: IncomingMessage, response: ServerResponse, handler: typeof fetch, options: ServeOptions): Promise<void> {
-  const closed = new AbortController();
-  response.on("close", () => closed.abort());
+async function answer(request: IncomingMessage, response: ServerResponse, handler: typeof fetch | undefined, options: ServeOptions, signal: AbortSignal): Promise<void> {
   const origin = request.headers.origin;
-  const allowed = origin !== undefined && (options.origins.includes("*") || options.origins.includes(origin) || isLocalOrigin(origin));
-  const cors: Record<string, string> = allowed ? { "access-control-allow-origin": origin, "access-control-allow-headers": request.headers["access-control-request-headers"] ?? "*", "access-control-allow-methods": "GET, POST, DELETE, OPTIONS", vary: "Origin" } : {};
-  const result = await respond(request, handler, options, closed.signal);
+  const allowed = origin === undefined || options.origins.includes("*") || options.origins.includes(origin) || isLocalOrigin(origin);
+  const cors: Record<string, string> = allowed && origin !== undefined ? { "access-control-allow-origin": origin, "access-control-allow-headers": request.headers["access-control-request-headers"] ?? "*", "access-control-allow-methods": METHODS, vary: "Origin" } : {};
+  // Browsers send simple requests of any page without asking, and only hide the answers from it.
+  const result = allowed ? await respond(request, handler, options, signal) : errorResponse(403, "forbidden_origin", `Pages of '${origin}' may not use this server. Start it with --origin ${origin}.`);
   response.writeHead(result.status, { ...Object.fromEntries(result.headers), ...cors });
   const reader = result.body?.getReader();
   try {
-    while (reader && !closed.signal.aborted) {
+    while (reader && !signal.aborted) {
       const { done, value } = await reader.read();
       if (done) break;
       if (!response.write(value)) await new Promise<void>((resolve) => (response.once("drain", () => resolve()), response.once("close", () => resolve())));
     }
   } finally {
-    if (closed.signal.aborted) void reader?.cancel().catch(() => {});
+    if (signal.aborted) void reader?.cancel().catch(() => {});
     response.end();
   }
 }
 
-async function respond(request: IncomingMessage, handler: typeof fetch, { host, apiKey }: ServeOptions, signal: AbortSignal): Promise<Response> {
+async function respond(request: IncomingMessage, handler: typeof fetch | undefined, { host, apiKey }: ServeOptions, signal: AbortSignal): Promise<Response> {
   // A page whose name was pointed at this machine has another host: DNS rebinding.
   const named = request.headers.host ?? "";
   if (LOCAL.test(host) && !(URL.canParse(`http://${named}`) && LOCAL.test(new URL(`http://${named}`).hostname))) return errorResponse(403, "forbidden_host", `The host '${named}' is not this machine. Use http://127.0.0.1, or start the server with --host.`);
   if (request.method === "OPTIONS") return new Response(null, { status: 204 });
+  if (!/^(GET|HEAD|POST|PUT|PATCH|DELETE)$/.test(request.method ?? "")) return errorResponse(405, "method_not_allowed", `${request.method} is not supported. Supported: ${METHODS}.`);
+  if (!handler) return errorResponse(503, "loading", "The models are loading. Try again in a moment.");
   if (request.url === "/" || request.url === "/health") return Response.json({ status: "ok" });
   if (apiKey !== undefined && request.headers.authorization !== `Bearer ${apiKey}`) return errorResponse(401, "invalid_api_key", "The API key is missing or wrong. Send 'Authorization: Bearer KEY'.");
   const chunks: Uint8Array[] = [];

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-/** The command line `jerboa`. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. */
+/** The command line `jerboa`. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 141 standard output closed. */
 
-import process, { argv, exit, stdout } from "node:process";
+import process, { argv, exit, stderr, stdout } from "node:process";
 import { parseArgs } from "node:util";
 import { COMMANDS, type Command, type CommandOption, LOAD_FLAGS } from "./cli-commands.js";
 import { completionScript } from "./cli-completion.js";
@@ -38,7 +38,9 @@ function parse(command: Command, args: string[]): { values: Record<string, unkno
     const config = Object.fromEntries(options.map(({ name, short, kind, multiple }) => [name, { type: kind === "boolean" ? "boolean" : "string", ...(short ? { short } : {}), ...(multiple ? { multiple } : {}) } as const]));
     parsed = parseArgs({ args, options: config, allowPositionals: true });
   } catch (thrown) {
-    throw new UsageError((thrown as Error).message.split(". ")[0]!);
+    const { message } = thrown as Error;
+    const [problem] = message.split(/\.\s/);
+    throw new UsageError(message.includes("after '--'") ? `${problem}. Put text that begins with '-' after '--', as in: jerboa ${command.name} ${command.args.split(" ")[0]} -- '- text'` : problem!);
   }
   const values: Record<string, unknown> = { ...parsed.values };
   for (const { name, kind } of options) {
@@ -74,8 +76,7 @@ async function run(args: string[]): Promise<number> {
     print(help(command));
     return 0;
   }
-  if (positionals.length < command.min || positionals.length > command.max) throw new UsageError(`usage: jerboa ${command.name} ${command.args}`);
-  const controller = new AbortController();
+  if (positionals.length < command.min || positionals.length > command.max) throw new UsageError(`usage: jerboa ${command.name} ${command.args}`.trim());
   let interrupted = false;
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
     process.on(signal, () => {
@@ -85,24 +86,39 @@ async function run(args: string[]): Promise<number> {
       controller.abort();
     });
   }
+  const ended = (): number | undefined => (outputClosed ? 141 : interrupted && !command.endless ? 130 : undefined);
   try {
-    return (await command.run({ args: positionals, values, json: values.json === true, signal: controller.signal })) ?? 0;
+    const failed = await command.run({ args: positionals, values, json: values.json === true, signal: controller.signal });
+    return ended() ?? failed ?? 0;
   } catch (thrown) {
-    if (interrupted) return 130;
+    if (outputClosed || interrupted) return ended() ?? 130;
     throw thrown;
   }
 }
 
+/** The commands that call methods of a model, for the advice in errors. */
+const METHOD_COMMANDS: Record<string, string> = { "model.generate": "run", "model.embed": "embed", "model.transcribe": "transcribe", "model.audio.speech.create": "speak" };
+
 function report(thrown: unknown): number {
   if (thrown instanceof UsageError) {
-    note(`jerboa: ${thrown.message}. See 'jerboa --help'.`);
+    note(`jerboa: ${thrown.message}${/^usage:/.test(thrown.message) ? "\n" : ". "}See 'jerboa --help'.`);
     return 2;
   }
-  const error = JerboaError.from(thrown);
+  const { code: errorCode, message } = JerboaError.from(thrown);
+  const error = { code: errorCode, message: message.replace(/call (model\.[\w.]+) instead/, (advice, call: string) => (METHOD_COMMANDS[call] ? `use 'jerboa ${METHOD_COMMANDS[call]}' instead` : advice)) };
   if (argv.includes("--json")) printJson({ error: { code: error.code, message: error.message } });
   else note(`jerboa: ${error.message}`);
   return error.code === "request" && /unknown option|must be/.test(error.message) ? 2 : 1;
 }
+
+const controller = new AbortController();
+let outputClosed = false;
+// A reader such as `head` has read enough.
+stdout.on("error", () => {
+  outputClosed = true;
+  controller.abort();
+});
+stderr.on("error", () => {});
 
 const code = await run(argv.slice(2)).catch(report);
 // The GPU's threads would keep the process alive.

@@ -126,7 +126,7 @@ async function fetched(where: string, address: string, signal: AbortSignal | und
     if (thrown instanceof StatusError) throw new JerboaError("network", `${where}: the image at ${short} could not be fetched (HTTP ${thrown.status}). Check the URL.`);
     // Browsers report a violation of the page's policy after the failure.
     await new Promise((resolve) => setTimeout(resolve));
-    const advice = isBlob ? "The URL was revoked. Pass the Blob itself." : "Its server must be reachable and allow this page to read it (CORS).";
+    const advice = isBlob ? "The URL was revoked. Pass the Blob itself." : `Its server must be reachable${platform() ? "" : " and allow this page to read it (CORS)"}.`;
     const reason = cspAdvice("connect-src", url.href) ?? `${errorText(thrown)} ${advice}`;
     throw new JerboaError("network", `${where}: the image at ${short} could not be fetched: ${reason}`, { cause: thrown });
   }

@@ -73,6 +73,7 @@ declare module "node:worker_threads" {
 declare module "node:process" {
   interface OutputStream {
     write(text: string | Uint8Array): boolean;
+    on(event: "error", listener: (error: Error & { code?: string }) => void): void;
     readonly isTTY?: boolean;
   }
   interface InputStream extends AsyncIterable<Uint8Array> {
@@ -124,7 +125,7 @@ declare module "node:http" {
     once(event: "close" | "drain", listener: () => void): void;
   }
   interface Server {
-    once(event: "error", listener: (error: Error) => void): void;
+    once(event: "error", listener: (error: Error & { code?: string }) => void): void;
     listen(port: number, host: string, ready: () => void): void;
     address(): { port: number } | string | null;
     close(done: () => void): void;

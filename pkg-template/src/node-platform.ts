@@ -62,6 +62,7 @@ async function localFiles(source: string): Promise<NamedFile[] | undefined> {
   const found = await stat(path).catch(() => undefined);
   if (!found) throw new JerboaError("missing_file", `The model at ${path} does not exist. Check the path; names of the Hugging Face Hub have the form 'org/name'.`);
   const open = async (file: string, name: string): Promise<NamedFile> => ({ name, file: (await openAsBlob(file)) as File });
+  if (found.isFile() && !/\.(gguf|safetensors|json)$/i.test(path)) throw invalidRequest(`loadModel: ${path} is not a model. Pass a folder with a model's files, or a .gguf file.`);
   if (found.isFile()) return Promise.all((await filesOfModel(path)).map((name) => open(join(dirname(path), name), name)));
   const entries = await readdir(path, { recursive: true, withFileTypes: true });
   const files = await Promise.all(entries.map(async (entry) => {

@@ -50,6 +50,9 @@ function jerboa(args, input = "", environment = env) {
   });
 }
 
+/** What a command prints on standard error besides phases of the load and lines of the GPU's driver. */
+const messages = (stderr) => stderr.replace(/^(config|tokenizer|weights|compile|error: XDG_.*)\n/gm, "");
+
 /** The JSON that a command prints. */
 async function json(args, input) {
   const { code, stdout, stderr } = await jerboa([...args, "--json"], input);
@@ -68,6 +71,13 @@ test("help, versions, completions, and wrong command lines", options, async () =
     [["fly"], /unknown command 'fly'/],
     [["run"], /usage: jerboa run MODEL/],
     [["run", STORIES, "--warp"], /Unknown option '--warp'/],
+    [["run", STORIES, "- list this"], /begins with '-' after '--', as in: jerboa run MODEL -- '- text'/],
+    [["list", "."], /^jerboa: usage: jerboa list\nSee 'jerboa --help'\.\n$/],
+    [["serve", STORIES, "--port", "99999"], /^jerboa: serve: '--port' must be a whole number from 0 to 65535, not 99999/],
+    [["serve", STORIES, "--port", "80.5"], /'--port' must be/],
+    [["serve", STORIES, "--port=-1"], /'--port' must be/],
+    [["serve", STORIES, "--api-key", ""], /'--api-key' must be a key/],
+    [["serve", STORIES, "--origin", "https://app.example/path"], /'--origin' must be an origin such as/],
     [["run", STORIES, "x", "--max-tokens", "many"], /'--max-tokens' needs a number, not 'many'/],
     [["completion", "tcsh"], /no completion for 'tcsh'/],
   ]) {
@@ -198,9 +208,39 @@ test("vectors, transcripts, and the reason why a model cannot speak", options, a
   assert.match(JSON.parse(silent.stdout).error.message, /speech/);
 });
 
+test("commands of other tasks and files that are no models are named", options, async () => {
+  const encoder = `${ROOT}/www/public/models/words-encoder`;
+  for (const [args, message] of [
+    [["chat", STORIES, ...EXACT], /no chat template.*Use 'jerboa run' instead/],
+    [["embed", STORIES, "x", ...EXACT], /cannot embed: it is a text-generation model, use 'jerboa run' instead/],
+    [["run", encoder, "x", "--tune", "off"], /it is an embedding model, use 'jerboa embed' instead/],
+    [["info", `${ROOT}/README.md`], /README\.md is not a model. Pass a folder with a model's files, or a \.gguf file/],
+  ]) {
+    const { code, stderr } = await jerboa(args);
+    assert.equal(code, 1, stderr);
+    assert.match(stderr, message);
+  }
+});
+
+test("an interrupt ends a run with 130, and a closed pipe with 141, quietly", options, async () => {
+  const ended = (args, act) => new Promise((resolve) => {
+    const child = spawn(process.execPath, [CLI, ...args], { env, cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
+    let stderr = "";
+    child.stderr.on("data", (data) => (stderr += data));
+    child.stdout.once("data", () => act(child));
+    child.on("exit", (code, signal) => resolve([code ?? signal, messages(stderr)]));
+  });
+  const interrupt = (child) => child.kill("SIGINT");
+  const close = (child) => child.stdout.destroy();
+  const story = ["run", STORIES, golden.prompt, "-n", "400", "-t", "0", ...EXACT];
+  assert.deepEqual(await ended(story, interrupt), [130, ""]);
+  assert.deepEqual(await ended([...story, "--raw"], interrupt), [130, ""]);
+  assert.deepEqual(await ended(story, close), [141, ""]);
+});
+
 /** Starts `jerboa serve`; gives its URL and a function that interrupts it and resolves with its exit code. */
-async function served(...args) {
-  const child = spawn(process.execPath, [CLI, "serve", STORIES, "--port", "0", "--json", ...EXACT, ...args], { env });
+async function served(args, environment = {}) {
+  const child = spawn(process.execPath, [CLI, "serve", STORIES, "--port", "0", "--json", ...EXACT, ...args], { env: { ...env, ...environment } });
   let problem = "";
   child.stderr.on("data", (data) => (problem += data));
   const ended = new Promise((resolve) => child.on("close", resolve));
@@ -210,13 +250,13 @@ async function served(...args) {
       child.kill("SIGINT");
       return ended;
     };
-    return { url, end };
+    return { url, end, problem: () => problem };
   }
   throw new Error(problem);
 }
 
 test("OpenAI's client uses the server unchanged, with a key and streams", options, async () => {
-  const server = await served("--api-key", "secret", "--origin", "https://app.example");
+  const server = await served(["--api-key", "secret", "--origin", "https://app.example/"]);
   try {
     const client = new OpenAI({ apiKey: "secret", baseURL: server.url, maxRetries: 0 });
     assert.deepEqual((await client.models.list()).data.map(({ id }) => id), [STORIES]);
@@ -234,10 +274,45 @@ test("OpenAI's client uses the server unchanged, with a key and streams", option
     assert.deepEqual(await Promise.all(["https://app.example", "http://localhost:5173", "https://evil.example"].map(allowed)), ["https://app.example", "http://localhost:5173", null]);
     const preflight = await fetch(`${server.url}/models`, { method: "OPTIONS", headers: { origin: "https://app.example", "access-control-request-headers": "authorization" } });
     assert.deepEqual([preflight.status, preflight.headers.get("access-control-allow-headers")], [204, "authorization"]);
+    for (const origin of ["https://evil.example", "null"]) {
+      const simple = await fetch(`${server.url}/completions`, { method: "POST", headers: { origin, authorization: "Bearer secret", "content-type": "text/plain" }, body: JSON.stringify(completion) });
+      assert.deepEqual([simple.status, (await simple.json()).error.code], [403, "forbidden_origin"]);
+      assert.equal((await fetch(`${server.url}/completions`, { method: "OPTIONS", headers: { origin } })).status, 403);
+    }
     // A page under another name that resolves to this machine.
     const { hostname, port } = new URL(server.url);
     const rebound = await new Promise((resolve) => request({ hostname, port, path: "/v1/models", headers: { host: "evil.example" } }, resolve).end());
     assert.equal(rebound.statusCode, 403);
+  } finally {
+    assert.equal(await server.end(), 0);
+  }
+});
+
+test("the server runs without a key if the variable is empty, and says nothing of clients that leave", options, async () => {
+  const server = await served([], { JERBOA_API_KEY: "" });
+  const { hostname, port } = new URL(server.url);
+  try {
+    assert.equal((await fetch(`${server.url}/models`)).status, 200);
+    const post = (body, leave) => new Promise((resolve) => {
+      const sent = request({ hostname, port, method: "POST", path: "/v1/completions", headers: { "content-type": "application/json" } }, (response) => response.once("data", () => leave(sent)));
+      sent.on("error", () => {}).on("close", resolve);
+      sent.write(body);
+      if (leave.early) setTimeout(() => leave(sent), 100);
+      else sent.end();
+    });
+    const leave = (sent) => sent.destroy();
+    await post(JSON.stringify({ model: STORIES, prompt: golden.prompt, max_tokens: 400, stream: true }), leave);
+    await post('{"model":', Object.assign((sent) => sent.destroy(), { early: true }));
+    const trace = await new Promise((resolve) => request({ hostname, port, method: "TRACE", path: "/v1/models" }, resolve).end());
+    assert.equal(trace.statusCode, 405);
+    const image = { messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "file:///etc/passwd" } }] }], model: STORIES };
+    const file = await fetch(`${server.url}/chat/completions`, { method: "POST", body: JSON.stringify(image) });
+    assert.deepEqual([file.status, /'image_url' is a file: URL/.test((await file.json()).error.message)], [400, true]);
+    assert.equal((await fetch(`${server.url}/completions`, { method: "POST", body: JSON.stringify({ model: STORIES, prompt: "a", max_tokens: 2 }) })).status, 200);
+    const second = await jerboa(["serve", STORIES, "--port", port]);
+    assert.equal(second.code, 1);
+    assert.equal(second.stderr, `jerboa: serve: the server cannot start: port ${port} of 127.0.0.1 is in use. Choose another --port or --host.\n`);
+    assert.equal(messages(server.problem()), "");
   } finally {
     assert.equal(await server.end(), 0);
   }
