@@ -1,8 +1,8 @@
-/** OpenAI's own TypeScript types go in and come out without casts. */
+/** The package's declarations: OpenAI's own types go in and come out without casts, and all are complete without others. */
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
@@ -33,6 +33,39 @@ test("requests and answers are of the types of the newest openai package", { tim
     await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions: OPTIONS, files: ["openai.ts"] }));
     const { stdout } = await promisify(execFile)(process.execPath, [join(ROOT, "node_modules/typescript/bin/tsc"), "-p", folder]).catch((error) => error);
     assert.equal(stdout, "");
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+    await facade.remove();
+  }
+});
+
+/** Entries without types of frameworks. */
+const ENTRIES = ["jerboa", "jerboa/memory", "jerboa/memory/file", "jerboa/layers", "jerboa/router", "jerboa/tabs", "jerboa/train"];
+
+test("the declarations are complete by themselves, without skipLibCheck and without types of WebGPU", { timeout: 300_000 }, async () => {
+  const facade = await buildFacade();
+  const folder = await mkdtemp(join(ROOT, "target", "types-"));
+  try {
+    await copyFile(join(ROOT, "pkg-template/package.json"), join(facade.folder, "package.json"));
+    await mkdir(join(folder, "node_modules"));
+    await symlink(facade.folder, join(folder, "node_modules/jerboa"));
+    await writeFile(join(folder, "entries.ts"), `import { createMemory } from "jerboa/memory";
+${ENTRIES.map((entry, i) => `export * as entry${i} from "${entry}";`).join("\n")}
+declare const device: GPUDevice;
+declare const model: NonNullable<NonNullable<Parameters<typeof createMemory>[0]>["model"]>;
+export const memory = createMemory({ model, gpu: device });
+// @ts-expect-error no device
+export const wrong = createMemory({ model, gpu: {} });
+`);
+    await writeFile(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions: { ...OPTIONS, skipLibCheck: false }, files: ["entries.ts"] }));
+    const { stdout } = await promisify(execFile)(process.execPath, [join(ROOT, "node_modules/typescript/bin/tsc"), "-p", folder]).catch((error) => error);
+    assert.equal(stdout, "");
+    // The library of TypeScript 5 has no types of WebGPU.
+    for (const name of await readdir(facade.folder, { recursive: true })) {
+      if (!name.endsWith(".d.ts")) continue;
+      const code = (await readFile(join(facade.folder, name), "utf8")).replace(/\/\*[^]*?\*\/|\/\/.*|(["'`]).*?\1/g, "");
+      assert.doesNotMatch(code, /\bGPU[A-Z]\w*|\bNavigatorGPU\b/, name);
+    }
   } finally {
     await rm(folder, { recursive: true, force: true });
     await facade.remove();

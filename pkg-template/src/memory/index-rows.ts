@@ -3,14 +3,14 @@
 import { invalidRequest } from "../errors.js";
 import type { Metadata, StoreChanges, MemoryStore } from "./types.js";
 import { searchExact, searchScored, type RankedRow, type Scorer } from "./search.js";
-import { GpuScorer } from "./search-gpu.js";
+import { GpuScorer, type GpuDeviceLike } from "./search-gpu.js";
 import { VectorTable, wrongLength, type Row } from "./vectors.js";
 
 /** Number of components from which the GPU is faster than the CPU, including uploads: about 10,000 vectors of 384. */
 const GPU_COMPONENTS = 4_000_000;
 
 /** When to search on the GPU: for large stores, never, or always on the caller's device. */
-export type GpuChoice = "auto" | false | GPUDevice;
+export type GpuChoice = "auto" | false | GpuDeviceLike;
 
 /** Options of an index search. */
 export interface IndexSearch {

@@ -12,6 +12,7 @@ export { chunkText } from "./chunk.js";
 export type { Chunk, ChunkOptions, TokenCounter } from "./chunk.js";
 export type { Condition, Filter } from "./filter.js";
 export type { GpuChoice } from "./index-rows.js";
+export type { GpuDeviceLike } from "./search-gpu.js";
 export type { PackOptions, Passage, RecallResult } from "./recall.js";
 export type { Redaction } from "./redact.js";
 export type { ImportSource } from "./transfer.js";

@@ -6,6 +6,13 @@ import type { Block, VectorTable } from "./vectors.js";
 /** Format of the copy: f32, or f16 with a wider margin that is rescored on the CPU. */
 export type Precision = "f32" | "f16";
 
+/** What tells a `GPUDevice` from other objects. The declarations name no type of WebGPU: TypeScript 5 has none. */
+export interface GpuDeviceLike {
+  readonly lost: Promise<unknown>;
+  readonly queue: object;
+  createBuffer(descriptor: never): unknown;
+}
+
 /** WebGPU's flags; the globals exist in browsers only, and this file may be imported elsewhere. */
 const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 };
 const READ = 1;
@@ -70,9 +77,9 @@ export class GpuScorer implements Scorer {
   #readback: GPUBuffer | undefined;
   #turn: Promise<unknown> = Promise.resolve();
 
-  constructor(precision: Precision, device?: GPUDevice) {
+  constructor(precision: Precision, device?: GpuDeviceLike) {
     this.#precision = precision;
-    this.#device = this.#watch(device ? Promise.resolve(device) : this.#request(RETRY_DELAYS_MS));
+    this.#device = this.#watch(device ? Promise.resolve(device as unknown as GPUDevice) : this.#request(RETRY_DELAYS_MS));
   }
 
   scores(table: VectorTable, query: Float32Array<ArrayBuffer>): Promise<{ scores: Float32Array; error: number } | undefined> {
