@@ -136,6 +136,9 @@ test("weights are read, written and loaded; files of other element types are ref
       name: await outcome(() => other.setWeights({ "2.weight": { shape: [1], data: new Float32Array(1) } })),
       shape: await outcome(() => other.setWeights({ "out.bias": { shape: [2], data: new Float32Array(2) } })),
       data: await outcome(() => other.setWeights({ "out.bias": { shape: [1], data: [1] } })),
+      length: await outcome(() => other.setWeights({ "out.bias": { shape: [1], data: new Float32Array(2) } })),
+      none: await outcome(() => other.load(null)),
+      text: await outcome(() => other.load("x")),
     };
     for (const own of [network, other]) await own.unload();
     return { first, before, set, loaded, shapes, halves, refusals };
@@ -145,13 +148,16 @@ test("weights are read, written and loaded; files of other element types are ref
   assert.deepEqual(found.set, found.first);
   assert.deepEqual(found.loaded, found.first);
   assert.deepEqual(found.halves, [0.5, 0.5, 0.5, 0.5, 1]);
-  const { type, damaged, name, shape, data } = found.refusals;
+  const { type, damaged, name, shape, data, length, none, text } = found.refusals;
   for (const { error } of Object.values(found.refusals)) assert.ok(error.isOurs, error.message);
   assert.deepEqual([type.error.code, damaged.error.code, name.error.code], ["malformed", "malformed", "request"]);
   assert.match(type.error.message, /C64.*F16/);
   assert.match(name.error.message, /0\.weight, 0\.bias, out\.weight, out\.bias/);
   assert.match(shape.error.message, /out\.bias/);
   assert.match(data.error.message, /Float32Array/);
+  assert.equal(length.error.message, "setWeights: 'data' of 'out.bias' has 2 numbers, but its shape [1] needs 1.");
+  assert.equal(none.error.message, "load: the file must be a Blob, an ArrayBuffer or a Uint8Array, not null.");
+  assert.match(text.error.message, /^load: the file must be a Blob.*not 'x'/);
 });
 
 test("an abort ends a fit, calls meanwhile wait, and the network stays usable", options, async () => {
@@ -167,6 +173,7 @@ test("an abort ends a fit, calls meanwhile wait, and the network stays usable", 
   assert.ok(found.steps >= 5 && found.steps < 1000, `${found.steps} steps`);
   assert.deepEqual([found.waiting, found.again], [1, 1]);
   assert.ok(found.after.error.isOurs, "an unloaded network refuses calls");
+  assert.deepEqual([found.after.error.code, found.after.error.message], ["unloaded", "predict: the network was unloaded. Call createNetwork for a new one."]);
 });
 
 test("what does not fit is refused by name", options, async () => {
@@ -195,6 +202,16 @@ test("what does not fit is refused by name", options, async () => {
       number: () => network.fit([[1, NaN]], [1, 1, 1]),
       loss: () => network.fit(x, [1, 1, 1], { loss: "mae" }),
       optimizer: () => network.fit(x, [1, 1, 1], { optimizer: { type: "sgd", beta1: 1 } }),
+      wide: () => network.predict([[1, 2, 3], [4, 5, 6]]),
+      uneven: () => network.predict([[1, 2], [4]]),
+      mixed: () => network.predict([[1, 2], 4]),
+      target: () => network.fit(x, [[1, 1]]),
+      none: () => network.predict([[1, null]]),
+      text: () => network.predict(["1", "2"]),
+      big: () => network.predict([[1n, 2n]]),
+      bigs: () => network.predict(BigInt64Array.of(1n, 2n)),
+      nan: () => network.fit(x, [1, 1, 1], { optimizer: { type: "sgd", learningRate: NaN } }),
+      momentum: () => network.fit(x, [1, 1, 1], { optimizer: { type: "sgd", momentum: "1" } }),
       rate: () => network.fit([[1e18, 1]], [1, 1, 1], { optimizer: { type: "sgd", learningRate: 1000 }, epochs: 9 }),
     };
     const errors = {};
@@ -202,7 +219,7 @@ test("what does not fit is refused by name", options, async () => {
     await network.unload();
     return errors;
   });
-  for (const [name, message] of Object.entries({ size: /multiple of 2/, label: /label 3.*3 classes/, fraction: /whole numbers from -1; item 0 is 0.5/, number: /finite numbers; item 1/, loss: /'mse', 'crossEntropy'/, optimizer: /no option 'beta1'/, rate: /smaller learning rate/ })) {
+  for (const [name, message] of Object.entries({ size: /multiple of 2/, label: /label 3.*3 classes/, fraction: /whole numbers from -1; item 0 is 0.5/, number: /finite numbers; item 1/, loss: /'mse', 'crossEntropy'/, optimizer: /no option 'beta1'/, wide: /^predict: x: row 0 has 3 numbers, but must have 2\./, uneven: /x: row 1 has 1 number, but must have 2/, mixed: /x: row 1 has 1 number/, target: /y: row 0 has 2 numbers, but must have 3/, none: /item 1 is null/, text: /item 0 is '1'/, big: /item 0 is the BigInt 1n/, bigs: /the BigInt 1n/, nan: /'optimizer.learningRate' must be a finite number, not NaN/, momentum: /'optimizer.momentum' must be a finite number, not '1'/, rate: /smaller learning rate/ })) {
     assert.deepEqual([found[name]?.code, found[name]?.isOurs], ["request", true], `${name}: ${JSON.stringify(found[name])}`);
     assert.match(found[name].message, message);
   }

@@ -11,7 +11,7 @@ import { withMainErrors } from "../train/main-errors.js";
 import { ABORT_TIMEOUT_MS, isolated, untilAborted } from "../waits.js";
 import { absoluteUrl, startWorker, workerStarted } from "../worker-start.js";
 import type { Layer } from "./layer-types.js";
-import { readWeights, writeWeights, type Weight } from "./weights.js";
+import { counted, readWeights, writeWeights, type Weight } from "./weights.js";
 
 export type { Weight } from "./weights.js";
 
@@ -73,6 +73,9 @@ const FIT = {
 /** Options of each optimizer. */
 const OPTIMIZERS = { sgd: ["type", "learningRate", "momentum", "weightDecay"], adamw: ["type", "learningRate", "beta1", "beta2", "eps", "weightDecay"] };
 
+const FINITE = validator("a finite number", Number.isFinite);
+const FILE = validator("a Blob, an ArrayBuffer or a Uint8Array", (v) => v instanceof Blob || v instanceof ArrayBuffer || v instanceof Uint8Array);
+
 const DEFAULT_BATCH_SIZE = 32;
 
 type NetworkCall = (method: string, args: unknown[], options?: CallOptions) => Promise<unknown>;
@@ -98,7 +101,7 @@ export class Network {
     return withMainErrors(async () => {
       const { onProgress, signal, ...others } = checked("fit", options, FIT);
       const request = { ...others, ...optimizerOf(others.optimizer) } as FitSettings;
-      const args = [this.#inputs("fit: x", x), targets("fit: y", y, others.loss), request];
+      const args = [this.#inputs("fit: x", x), this.#targets("fit: y", y, others.loss), request];
       const progress = isolated(onProgress);
       const onEvent = (event: unknown): void => progress?.(event as FitProgress);
       const losses = (await this.#call("fit", args, { onEvent }, signal)) as number[];
@@ -118,7 +121,7 @@ export class Network {
   async evaluate(x: Numbers, y: Numbers, options?: { loss?: "mse" | "crossEntropy"; batchSize?: number; signal?: AbortSignal }): Promise<number> {
     return withMainErrors(async () => {
       const { loss = "mse", batchSize = DEFAULT_BATCH_SIZE, signal } = checked("evaluate", options, { loss: LOSS, batchSize: BATCH_SIZE, signal: valid.signal });
-      const args = [this.#inputs("evaluate: x", x), targets("evaluate: y", y, loss), loss, batchSize];
+      const args = [this.#inputs("evaluate: x", x), this.#targets("evaluate: y", y, loss), loss, batchSize];
       return (await this.#call("evaluate", args, {}, signal)) as number;
     });
   }
@@ -139,12 +142,14 @@ export class Network {
   }
 
   /**
-   * Replaces the weights that a safetensors file has: F32, F16 or BF16, under the names of `info.weights`.
+   * Replaces the weights that a safetensors file has, under the names of `info.weights`. Floats and integers of all sizes
+   * become F32.
    *
    * @throws {@link JerboaError} `malformed` for damaged files and other element types; `request` for names or shapes that the network lacks.
    */
   async load(file: Blob | ArrayBuffer | Uint8Array): Promise<void> {
     return withMainErrors(async () => {
+      requireValid("load", "the file", file, FILE);
       const bytes = file instanceof Uint8Array ? file : new Uint8Array(file instanceof Blob ? await file.arrayBuffer() : file);
       await this.#call("setWeights", [bytes]);
     });
@@ -156,13 +161,24 @@ export class Network {
   }
 
   #inputs(what: string, x: Numbers): Uint32Array {
-    return this.info.inputType === "ids" ? whole(what, x, 0) : floats(what, x);
+    const shape = this.info.inputShape;
+    return this.info.inputType === "ids" ? whole(what, x, shape, 0) : floats(what, x, shape);
+  }
+
+  #targets(what: string, y: Numbers, loss: FitOptions["loss"]): Uint32Array {
+    const shape = this.info.outputShape;
+    return loss === "crossEntropy" ? whole(what, y, shape.slice(0, -1), -1) : floats(what, y, shape);
   }
 
   async #call(method: string, args: unknown[], options: CallOptions = {}, signal?: AbortSignal): Promise<unknown> {
     if (signal?.aborted) throw new JerboaError("aborted", `${method} was aborted.`);
     const call = this.#remote.call.bind(this.#remote) as unknown as NetworkCall;
-    return untilAborted(ABORT_TIMEOUT_MS, method, signal, call(method, args, { ...options, signal }));
+    try {
+      return await untilAborted(ABORT_TIMEOUT_MS, method, signal, call(method, args, { ...options, signal }));
+    } catch (thrown) {
+      if ((thrown as { code?: unknown }).code !== "unloaded") throw thrown;
+      throw new JerboaError("unloaded", `${method}: the network was unloaded. Call createNetwork for a new one.`, { cause: thrown });
+    }
   }
 }
 
@@ -207,39 +223,43 @@ function networkWorker(url: string | undefined): RemoteBackend {
   }
 }
 
-/** Checks the names of an optimizer's options; the module checks their values. */
+/** Checks the names of an optimizer's options, and that they are numbers; the module checks their ranges. */
 function optimizerOf(optimizer: FitOptions["optimizer"]): { optimizer?: string | object } {
   if (typeof optimizer !== "object") return optimizer === undefined ? {} : { optimizer };
   const names = OPTIMIZERS[optimizer.type];
   if (!names) throw new JerboaError("request", "fit: 'optimizer.type' must be 'sgd' or 'adamw'.");
   const unknown = Object.keys(optimizer).find((name) => !names.includes(name));
   if (unknown) throw new JerboaError("request", `fit: ${optimizer.type} has no option '${unknown}'. Use ${names.slice(1).join(", ")}.`);
+  for (const [name, value] of Object.entries(optimizer)) if (name !== "type" && value !== undefined && value !== null) requireValid("fit", `'optimizer.${name}'`, value, FINITE);
   return { optimizer: plainJson("fit", "optimizer", optimizer) };
 }
 
-function targets(what: string, y: Numbers, loss: FitOptions["loss"]): Uint32Array {
-  return loss === "crossEntropy" ? whole(what, y, -1) : floats(what, y);
+/** All numbers in order; each row of nested arrays must have the numbers of one example, of this shape. */
+function flat(what: string, data: Numbers, shape: readonly number[]): ArrayLike<number> {
+  if (ArrayBuffer.isView(data) && !(data instanceof DataView)) return data;
+  if (!Array.isArray(data)) throw new JerboaError("request", `${what} must be a typed array or an array of numbers, not ${describe(data)}.`);
+  if (!data.some(Array.isArray)) return data as number[];
+  const rows = Array.from(data as NestedNumbers[], (row) => (Array.isArray(row) ? (row.flat(Infinity) as number[]) : [row as number]));
+  const width = shape.reduce((product, size) => product * size, 1);
+  const wrong = rows.findIndex(({ length }) => length !== width);
+  if (wrong >= 0) throw new JerboaError("request", `${what}: row ${wrong} has ${counted(rows[wrong]!.length)}, but must have ${width}${shape.length > 1 ? ` (${shape.join(" × ")})` : ""}.`);
+  return rows.flat();
 }
 
-function flat(what: string, data: Numbers): ArrayLike<number> {
-  if (ArrayBuffer.isView(data) && !(data instanceof DataView)) return data;
-  if (Array.isArray(data)) return data.flat(Infinity) as number[];
-  throw new JerboaError("request", `${what} must be a typed array or an array of numbers, not ${describe(data)}.`);
-}
+const shown = (value: unknown): string => (typeof value === "bigint" ? `the BigInt ${value}n` : describe(value));
 
 /** The bits of f32 numbers. */
-function floats(what: string, data: Numbers): Uint32Array {
-  const values = flat(what, data);
-  const numbers = Float32Array.from(values);
-  const wrong = numbers.findIndex((value) => !Number.isFinite(value));
-  if (wrong >= 0) throw new JerboaError("request", `${what} must contain only finite numbers; item ${wrong} is ${describe(values[wrong])}.`);
-  return new Uint32Array(numbers.buffer);
+function floats(what: string, data: Numbers, shape: readonly number[]): Uint32Array {
+  const values = flat(what, data, shape);
+  const wrong = Array.prototype.findIndex.call(values, (value: unknown) => typeof value !== "number" || !Number.isFinite(Math.fround(value)));
+  if (wrong >= 0) throw new JerboaError("request", `${what} must contain only finite numbers; item ${wrong} is ${shown(values[wrong])}.`);
+  return new Uint32Array(Float32Array.from(values).buffer);
 }
 
 /** Whole numbers from `min`; -1 becomes the largest word. */
-function whole(what: string, data: Numbers, min: number): Uint32Array {
-  const values = flat(what, data);
+function whole(what: string, data: Numbers, shape: readonly number[], min: number): Uint32Array {
+  const values = flat(what, data, shape);
   const wrong = Array.prototype.findIndex.call(values, (value: unknown) => !Number.isInteger(value) || (value as number) < min || (value as number) >= 0xffffffff);
-  if (wrong >= 0) throw new JerboaError("request", `${what} must contain only whole numbers from ${min}; item ${wrong} is ${describe(values[wrong])}.`);
+  if (wrong >= 0) throw new JerboaError("request", `${what} must contain only whole numbers from ${min}; item ${wrong} is ${shown(values[wrong])}.`);
   return Uint32Array.from(values);
 }

@@ -11,6 +11,9 @@ export interface Weight {
 
 const LENGTH_BYTES = 8;
 
+/** A count of numbers, for messages. */
+export const counted = (count: number): string => `${count} number${count === 1 ? "" : "s"}`;
+
 /** The tensors of a file that the module wrote: F32 only. */
 export function readWeights(bytes: Uint8Array<ArrayBuffer>): Record<string, Weight> {
   const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
@@ -28,6 +31,8 @@ export function writeWeights(what: string, weights: Record<string, Weight>): Uin
   let end = 0;
   for (const [name, weight] of Object.entries(weights)) {
     if (!Array.isArray(weight?.shape) || !(weight.data instanceof Float32Array)) throw new JerboaError("request", `${what}: '${name}' must have a 'shape' and a Float32Array 'data'.`);
+    const count = weight.shape.reduce((product, size) => product * size, 1);
+    if (count !== weight.data.length) throw new JerboaError("request", `${what}: 'data' of '${name}' has ${counted(weight.data.length)}, but its shape [${weight.shape.join(", ")}] needs ${count}.`);
     const first = end;
     end += weight.data.byteLength;
     header[name] = { dtype: "F32", shape: weight.shape, data_offsets: [first, end] };
