@@ -101,7 +101,7 @@ export class Calls {
   /** Sends a request. */
   async fetch(request: Request): Promise<Response> {
     const { signal } = request;
-    const hasBody = request.method !== "GET" && request.method !== "DELETE";
+    const hasBody = !["GET", "HEAD", "DELETE"].includes(request.method);
     const call: Call = { url: request.url, method: request.method, type: request.headers.get("content-type"), body: hasBody ? seeded(request.url, await request.arrayBuffer()) : undefined };
     await this.#hasLock;
     if (signal.aborted) throw signal.reason;
