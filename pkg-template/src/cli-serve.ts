@@ -33,8 +33,9 @@ const METHODS = "GET, POST, DELETE, OPTIONS";
  * @throws {@link JerboaError} `request` for anything but an origin or `*`.
  */
 export function originOf(given: string): string {
-  const url = given !== "*" && given !== "null" && URL.canParse(given) ? new URL(given) : undefined;
-  if (url ? /^\/?$/.test(url.pathname) && !url.search && !url.hash && url.host : given === "*" || given === "null") return url ? `${url.protocol}//${url.host}` : given;
+  if (given === "*" || given === "null") return given;
+  const url = URL.canParse(given) ? new URL(given) : undefined;
+  if (url?.host && /^\/?$/.test(url.pathname) && !url.search && !url.hash) return `${url.protocol}//${url.host}`;
   throw new JerboaError("request", `serve: '--origin' must be an origin such as https://app.example, or '*', not '${given}'.`);
 }
 

@@ -2,15 +2,17 @@
 //! in the `tokenizers` library (Qwen3.5's, XLM-RoBERTa's ` {2,}`). Supports the syntax of those
 //! files and refuses the rest by name. A full engine would add 0.3 MB to the download.
 
+mod assertion;
 mod class;
 mod parse;
 
 use super::budget::EncodeBudget;
 use super::tokenizer_error;
 use crate::Result;
+use assertion::Assertion;
 use class::CharClass;
 pub(super) use class::{is_punctuation, is_word};
-use parse::{Assertion, RegexNode, parse};
+use parse::{RegexNode, parse};
 use std::rc::Rc;
 
 #[derive(Debug)]
@@ -236,24 +238,6 @@ impl Regex {
         };
         search.open.truncate(base);
         Ok(end)
-    }
-}
-
-impl Assertion {
-    /// Whether the condition holds at a position, as in Oniguruma: a line that a final line feed
-    /// ends is not followed by an empty one.
-    fn holds(self, text: &str, at: usize) -> bool {
-        let before = text.get(..at).and_then(|before| before.chars().next_back());
-        let after = char_at(text, at);
-        match self {
-            Assertion::TextStart => at == 0,
-            Assertion::TextEnd => after.is_none(),
-            Assertion::LineStart => at == 0 || before == Some('\n') && after.is_some(),
-            Assertion::LineEnd => after == Some('\n') || after.is_none() && before != Some('\n'),
-            Assertion::WordBoundary(wanted) => {
-                (before.is_some_and(is_word) != after.is_some_and(is_word)) == wanted
-            }
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Parses regular expressions into a tree. Supports the syntax in tokenizer.json files and refuses
 //! the rest by name.
 
+use super::assertion::Assertion;
 use super::class::{CharCategory, CharClass, ClassItem};
 use std::rc::Rc;
 
@@ -25,17 +26,6 @@ pub(super) enum RegexNode {
     /// A group into which nothing backtracks.
     Atomic(Box<RegexNode>),
     Assert(Assertion),
-}
-
-/// A condition on a position.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Assertion {
-    TextStart,
-    TextEnd,
-    LineStart,
-    LineEnd,
-    /// `\b`, or `\B` if false.
-    WordBoundary(bool),
 }
 
 /// Whether `node` can match the empty string: repeating it would never end.
