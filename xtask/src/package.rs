@@ -21,8 +21,9 @@ const MODULE_INPUTS: [&str; 5] = [
     "xtask/src/bindings.rs",
 ];
 /// Further sources of the npm package.
-const FACADE_INPUTS: [&str; 8] = [
+const FACADE_INPUTS: [&str; 9] = [
     "pkg-template",
+    "xtask/src/package.rs",
     "LICENSE-MIT",
     "LICENSE-APACHE",
     "package-lock.json",
