@@ -19,6 +19,8 @@ const browser = {
   fetch: (url, init) => globalThis.fetch(url, init),
   /** What to do without WebGPU; undefined for the advice about browsers. */
   gpuAdvice: undefined,
+  /** Why a fetch may have failed. Browsers report an unreachable server and a CORS refusal alike. */
+  fetchFailure: "the server does not answer, or does not allow this page to read it (CORS)",
   /** Names the WebGPU implementation. */
   get userAgent() {
     return globalThis.navigator?.userAgent ?? "";

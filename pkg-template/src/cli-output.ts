@@ -12,10 +12,8 @@ const UPDATE_MS = 100;
 export const print = (line: string): void => void stdout.write(`${line}\n`);
 /** Prints part of a result. */
 export const printPart = (part: string): void => void stdout.write(part);
-/** A message without the advice that is for pages. */
-export const withoutPageAdvice = (text: string): string => text.replace(", or does not allow this page to read it (CORS)", "");
 /** Prints a message for the user. */
-export const note = (line: string): void => void stderr.write(`${withoutPageAdvice(line)}\n`);
+export const note = (line: string): void => void stderr.write(`${line}\n`);
 /** Prints a value as one line of JSON; vectors are arrays. */
 export const printJson = (value: unknown): void => print(JSON.stringify(value, (_, each: unknown) => (ArrayBuffer.isView(each) ? Array.from(each as Float32Array) : each)));
 
@@ -60,7 +58,7 @@ export class ProgressBar {
   #line({ phase, progress, loaded, total, bytesPerSecond, secondsLeft, fromCache, waitingFor }: LoadProgress): string {
     const done = Math.round(progress * BAR_WIDTH);
     const bar = `${"█".repeat(done)}${"░".repeat(BAR_WIDTH - done)} ${Math.round(progress * 100).toString().padStart(3)} %`;
-    if (waitingFor) return `${bar} ${withoutPageAdvice(waitingFor)}`;
+    if (waitingFor) return `${bar} ${waitingFor}`;
     if (phase !== "weights" || !total) return `${bar} ${phase}`;
     const rate = bytesPerSecond ? ` ${bytesText(bytesPerSecond)}/s` : "";
     const left = secondsLeft === undefined ? "" : ` ${Math.ceil(secondsLeft)} s left`;

@@ -5,7 +5,7 @@ import process, { argv, exit, stderr, stdout } from "node:process";
 import { parseArgs } from "node:util";
 import { COMMANDS, type Command, type CommandOption, LOAD_FLAGS } from "./cli-commands.js";
 import { completionScript } from "./cli-completion.js";
-import { note, print, printJson, withoutPageAdvice } from "./cli-output.js";
+import { note, print, printJson } from "./cli-output.js";
 import { JerboaError } from "./errors.js";
 
 /** A command line that cannot be run. */
@@ -104,12 +104,11 @@ function report(thrown: unknown): number {
     note(`jerboa: ${thrown.message}${/^usage:/.test(thrown.message) ? "\n" : ". "}See 'jerboa --help'.`);
     return 2;
   }
-  const { code: errorCode, message: text } = JerboaError.from(thrown);
-  const message = withoutPageAdvice(text).replace(/call (model\.[\w.]+) instead/, (advice, call: string) => (METHOD_COMMANDS[call] ? `use 'jerboa ${METHOD_COMMANDS[call]}' instead` : advice));
-  const error = { code: errorCode, message };
-  if (argv.includes("--json")) printJson({ error: { code: error.code, message: error.message } });
-  else note(`jerboa: ${error.message}`);
-  return error.code === "request" && /unknown option|must be/.test(error.message) ? 2 : 1;
+  const { code, message: text } = JerboaError.from(thrown);
+  const message = text.replace(/call (model\.[\w.]+) instead/, (advice, call: string) => (METHOD_COMMANDS[call] ? `use 'jerboa ${METHOD_COMMANDS[call]}' instead` : advice));
+  if (argv.includes("--json")) printJson({ error: { code, message } });
+  else note(`jerboa: ${message}`);
+  return code === "request" && /unknown option|must be/.test(message) ? 2 : 1;
 }
 
 const controller = new AbortController();

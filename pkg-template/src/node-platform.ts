@@ -187,6 +187,7 @@ export const nodePlatform: Platform = {
     return address.startsWith("file:") ? fetchFile(address) : hubFetch(input, init);
   },
   store: { open: async () => new ModelStore(), has: async () => false },
+  fetchFailure: "the server does not answer",
   userAgent: (globalThis.navigator as Navigator | undefined)?.userAgent ?? "Node.js",
   deviceMemory: totalmem() / 2 ** 30,
   readAsset: async (name) => new Uint8Array(await readFile(new URL(`../${name}`, import.meta.url))),

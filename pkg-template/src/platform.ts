@@ -30,6 +30,8 @@ export interface EnginePlatform {
   readonly store: { open(name: string): Promise<FileStoreLike>; has(name: string): Promise<boolean> };
   /** Names the WebGPU implementation. */
   readonly userAgent: string;
+  /** Why a fetch may have failed. */
+  readonly fetchFailure: string;
   /** Memory of the machine in GB. */
   readonly deviceMemory: number;
 }

@@ -95,14 +95,14 @@ impl Transport for BrowserTransport {
     }
 }
 
-/// Describes a failed fetch. Browsers report an unreachable server and a CORS refusal alike.
+/// Describes a failed fetch.
 fn fetch_failure(error: &JsValue) -> TransportError {
     TransportError(match host::member("onLine").as_bool() {
         Some(false) => "this device is offline".to_string(),
-        _ => format!(
-            "{}: the server does not answer, or does not allow this page to read it (CORS)",
-            exception_message(error)
-        ),
+        _ => {
+            let reason = host::member("fetchFailure").as_string().unwrap_or_default();
+            format!("{}: {reason}", exception_message(error))
+        }
     })
 }
 
