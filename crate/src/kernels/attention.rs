@@ -573,12 +573,12 @@ impl<B: Clone + PartialEq> AttentionKernel<B> {
         let even = self.head_dim <= 256 && self.head_dim.is_multiple_of(32);
         let is_batched = self.batch.is_some() && self.is_single_pass();
         let x = self.kv_heads * group.div_ceil(self.decode.heads);
-        let takes_more = match &self.batch {
-            Some(batch) if is_batched => {
-                let is_full = self.head_dim > 64 && batch.rows * x > self.decode.batch_fill;
-                self.decode.specialized && !is_full
-            }
-            _ => self.has_few_splits(),
+        let rows = self.batch.as_ref().map_or(1, |batch| batch.rows);
+        let is_full = self.head_dim > 64 && rows * x > self.decode.batch_fill;
+        let takes_more = if is_batched {
+            self.decode.specialized && !is_full
+        } else {
+            self.has_few_splits()
         };
         let threads = if takes_more && even && self.decode.heads <= 2 {
             256

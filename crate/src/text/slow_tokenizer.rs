@@ -281,6 +281,26 @@ impl SlowTokenizerBuilder {
         self.config.get(name).and_then(Value::as_bool)
     }
 
+    /// The start and end of a text, padding, unknown and mask.
+    fn roberta_tokens(&self) -> [String; 5] {
+        let names = [
+            "bos_token",
+            "pad_token",
+            "eos_token",
+            "unk_token",
+            "mask_token",
+        ];
+        names.map(|name| self.named(name).unwrap_or_default())
+    }
+
+    /// When metaspace puts a blank before a text.
+    fn prefix_scheme(&self) -> &'static str {
+        match self.switch("add_prefix_space") {
+            Some(false) => "never",
+            _ => "always",
+        }
+    }
+
     /// Assembles tokenizer.json. `model` is JSON text; `parts` has the other parts.
     fn finish(mut self, mut parts: Value, model: &str) -> Result<String> {
         self.add_special();
@@ -478,26 +498,14 @@ impl SlowTokenizerBuilder {
             }
             "XLMRobertaTokenizer" => {
                 self.defaults = ROBERTA_DEFAULTS;
-                let names = [
-                    "bos_token",
-                    "pad_token",
-                    "eos_token",
-                    "unk_token",
-                    "mask_token",
-                ];
-                let [bos, pad, eos, unk, mask] =
-                    names.map(|name| self.named(name).unwrap_or_default());
+                let [bos, pad, eos, unk, mask] = self.roberta_tokens();
                 let first = [&bos, &pad, &eos, &unk].map(|token| (token.as_str(), 0.0));
                 let vocab: Vec<(&str, f64)> = first
                     .into_iter()
                     .chain(vocab.into_iter().skip(3))
                     .chain([(mask.as_str(), 0.0)])
                     .collect();
-                let scheme = if self.switch("add_prefix_space") == Some(false) {
-                    "never"
-                } else {
-                    "always"
-                };
+                let scheme = self.prefix_scheme();
                 let parts = json!({ "normalizer": map, "pre_tokenizer": words(scheme), "decoder": metaspace(scheme),
                     "post_processor": { "type": "RobertaProcessing", "cls": [bos, 0], "sep": [eos, 2] } });
                 let model = unigram(&vocab, 3, false);
@@ -532,15 +540,7 @@ impl SlowTokenizerBuilder {
             }
             "CamembertTokenizer" => {
                 self.defaults = ROBERTA_DEFAULTS;
-                let names = [
-                    "pad_token",
-                    "unk_token",
-                    "mask_token",
-                    "bos_token",
-                    "eos_token",
-                ];
-                let [pad, unk, mask, bos, eos] =
-                    names.map(|name| self.named(name).unwrap_or_default());
+                let [bos, pad, eos, unk, mask] = self.roberta_tokens();
                 self.add(json!({ "content": mask, "special": true, "lstrip": true }));
                 let first = ["<s>NOTUSED", &pad, "</s>NOTUSED", &unk].map(|token| (token, 0.0));
                 let vocab: Vec<(&str, f64)> = first
@@ -549,10 +549,7 @@ impl SlowTokenizerBuilder {
                     .chain(vocab.into_iter().skip(1))
                     .chain([(mask.as_str(), 0.0)])
                     .collect();
-                let scheme = match self.switch("add_prefix_space") {
-                    Some(false) => "never",
-                    _ => "always",
-                };
+                let scheme = self.prefix_scheme();
                 let end = |token: &str| {
                     let id = vocab.iter().position(|(other, _)| *other == token);
                     id.map(|id| json!([token, id])).ok_or_else(|| {
