@@ -9,6 +9,7 @@ mod mlc;
 mod models;
 mod parts;
 mod props;
+mod quantized;
 mod run;
 mod seeds;
 mod support;
