@@ -601,6 +601,41 @@ fn recent_constraints_start_anew() {
     assert!(vocabulary.grammar_from("unknown", "").is_err());
 }
 
+/// Generations of a constraint share its lexer, which stays failed once it has too many states.
+#[test]
+fn a_constraint_whose_lexer_failed_is_compiled_anew() {
+    // Words of twelve letters, all of which a mask looks at.
+    let letter = |word: u32, place: u32| if word >> place & 1 == 1 { b'a' } else { b'b' };
+    let mut tokens: Vec<Vec<u8>> = (0..4096)
+        .map(|word| (0..12).map(|place| letter(word, place)).collect())
+        .collect();
+    tokens.push(b"<end>".to_vec());
+    let vocabulary = Vocabulary::new(tokens, &[4096]).expect("a vocabulary");
+    let run = || -> Vec<Option<Vec<u32>>> {
+        // A state knows which of the last 31 letters were an `a`.
+        let mut grammar = vocabulary
+            .grammar_from("regex", "(a|b)*a(a|b){30}c")
+            .expect("a grammar");
+        let words: Vec<u32> = (0..4096).collect();
+        let mut random = 5;
+        let mut masks = Vec::new();
+        for _ in 0..1000 {
+            let mut mask = vec![0; vocabulary.mask_words()];
+            let found = grammar.write_mask(&mut mask);
+            masks.push(found.is_ok().then_some(mask));
+            let word = pick(&words, &mut random);
+            if found.is_err() || word.is_none_or(|word| grammar.accept(word).is_err()) {
+                break;
+            }
+        }
+        masks
+    };
+    let first = run();
+    assert_eq!(first.last(), Some(&None), "its lexer does not fail");
+    assert!(first.len() > 1);
+    assert_eq!(run(), first);
+}
+
 /// Generations of one constraint share the lexer and the masks that it found.
 #[test]
 fn generations_of_a_constraint_in_turns_have_the_masks_of_each_alone() {

@@ -15,6 +15,9 @@ use jerboa_tests::golden::{Golden, decode_to_end, go_on, golden, greedy, load};
 use jerboa_tests::open;
 use pollster::block_on;
 use serde_json::json;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
 
 /// Tokens of a prefill step.
 const CHUNK: usize = 16;
@@ -320,6 +323,35 @@ fn sessions_that_run_at_once_do_not_disturb_each_other() {
     ));
     assert_eq!([found.0, found.1, found.2], expected);
     assert!(part.model().bytes().kv_in_main_memory > 0);
+}
+
+/// It ends anywhere between two parts of a chunk. The first model has recurrent states as well.
+#[test]
+fn a_prompt_that_is_dropped_does_not_disturb_the_next() {
+    for name in ["falcon_h1", "qwen3"] {
+        let (mut whole, mut part, ids, _) = sessions(name, Kv::F32).expect("several caches");
+        let next = &ids[3..ids.len() - 5];
+        let expected = greedy(&mut whole, next, 20);
+        for polls in [1, 2, 3, 5, 8, 13, 40] {
+            part.clear();
+            {
+                let mut running = pin!(part.prefill(&ids, 0));
+                let mut context = Context::from_waker(Waker::noop());
+                for _ in 0..polls {
+                    if running.as_mut().poll(&mut context).is_ready() {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            let held = part.tokens().to_vec();
+            assert!(ids.starts_with(&held), "{name}, {polls} polls");
+            block_on(part.prefill_reusing_prefix(next, &|| Ok(()))).expect("prefill");
+            assert_eq!(go_on(&mut part, 20), expected, "{name}, {polls} polls");
+            block_on(part.prefill_reusing_prefix(&ids, &|| Ok(()))).expect("prefill");
+        }
+        assert!(part.model().bytes().kv_in_main_memory > 0, "{name}");
+    }
 }
 
 #[test]
