@@ -2,8 +2,9 @@
 //! clear error, and the next load over a working network succeeds. `JERBOA_FAULT_LOADS=200` runs
 //! more loads.
 
+use super::ahead::first_load_ahead;
 use super::server::{Server, pattern};
-use super::{CONFIG, WEIGHTS, content, file_of, first_load_ahead, model, options};
+use super::{CONFIG, WEIGHTS, content, file_of, model, options};
 use jerboa::hub::{AbortFlag, HubOptions, Progress, Source};
 use jerboa::{Error, Result};
 use pollster::block_on;
