@@ -75,7 +75,14 @@ fn key_at(row: u32, head: u32, d4: u32) -> u32 { return (params.k_offset + row *
 fn value_at(row: u32, head: u32, d4: u32) -> u32 { return (params.v_offset + row * params.v_stride) / 4u + head * d4; }
 #else
 fn query_at(row: u32, head: u32, d4: u32) -> u32 { return (row * params.heads + head) * d4; }
-fn key_at(position: u32, head: u32, d4: u32) -> u32 { return kv_at(place(position) * params.kv_heads + head, d4); }
+fn key_at(position: u32, head: u32, d4: u32) -> u32 {
+    var slot = position;
+#ifdef RING
+    // A division takes longer.
+    if (position >= params.ring) { slot = place(position); }
+#endif
+    return kv_at(slot * params.kv_heads + head, d4);
+}
 fn value_at(position: u32, head: u32, d4: u32) -> u32 { return key_at(position, head, d4); }
 #endif
 

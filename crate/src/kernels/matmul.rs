@@ -359,13 +359,19 @@ impl<B: Clone> Matmul<B> {
         (1..=rows.div_ceil(choice.bm))
             .map(|y: u32| {
                 match super::workgroups_per_tile(x * y, choice.target, choice.max_per_tile) {
-                    1 => 0,
+                    1 if !self.always_reduces(choice) => 0,
                     splits => u64::from(x * y * splits),
                 }
             })
             .max()
             .unwrap_or(0)
             * tile
+    }
+
+    /// Whether unshared tiles leave partial sums too: the packed GEMM adds no residual, so that products with and without
+    /// one are the same kernel.
+    fn always_reduces(&self, choice: GemmTiling) -> bool {
+        choice.kernel == Kernel::GemmPacked && self.residual.is_some()
     }
 
     fn common(&self, launch: Launch<B>) -> Launch<B> {

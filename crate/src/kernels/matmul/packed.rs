@@ -398,7 +398,12 @@ impl<B: Clone> Matmul<B> {
             ..
         } = choice;
         let x = self.tiles(bn);
-        let variant = weight_flags(self.variant(Kernel::GemmPacked), self.weight.layout)
+        let always = self.always_reduces(choice);
+        let own = Self {
+            residual: None,
+            ..self.clone()
+        };
+        let variant = weight_flags(own.variant(Kernel::GemmPacked), self.weight.layout)
             .set("DOT", 1)
             .set("X_GROUP", form.group)
             .set("BM", bm);
@@ -410,12 +415,12 @@ impl<B: Clone> Matmul<B> {
         };
         let k_blocks = self.weight.k_blocks();
         let product = self
-            .bind_weights(self.bind_epilogue(Launch::new(self.label.clone(), variant, grid)))
+            .bind_weights(own.bind_epilogue(Launch::new(self.label.clone(), variant, grid)))
             .bind("x", quantized)
             .set("k_blocks", k_blocks)
             .set("units", k_blocks.div_ceil(2))
-            .set("reduced", 0);
-        let join = self.splitk_reduce(x, [bm, bn], [target, max], false);
+            .set("reduced", u32::from(always));
+        let join = self.splitk_reduce(x, [bm, bn], [target, max], always);
         [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
     }
 }

@@ -76,6 +76,14 @@ impl Lowering<'_> {
             a.head_dim as u32,
         );
         let kept = self.state(name, id)?;
+        let many = !self.options.rows.decodes();
+        let ring = if kept.ring {
+            Some(kept.positions as u32)
+        } else {
+            // The layers of a prompt share kernels. Where no position exceeds it, a ring changes nothing.
+            let some_wrap = self.options.states.iter().any(|state| state.ring);
+            (many && some_wrap).then_some(u32::MAX)
+        };
         let kernel = AttentionKernel {
             label: name.to_string(),
             heads: a.heads as u32,
@@ -89,7 +97,7 @@ impl Lowering<'_> {
             rope: self.rope(a),
             kv: self.options.kv,
             capacity: self.options.capacity as u32,
-            ring: kept.ring.then_some(kept.positions as u32),
+            ring,
             k_cache: Slot::State(id, 0),
             v_cache: Slot::State(id, 1),
             state: Slot::CURSOR,
@@ -109,7 +117,6 @@ impl Lowering<'_> {
         };
         let out = &node.out;
         let rows = self.options.rows.tokens() as u64;
-        let many = !self.options.rows.decodes();
         if !many {
             self.reserve_partials(kernel.scratch(rows as u32));
         }
