@@ -28,6 +28,7 @@ fn main(
     let row0 = (groups.y - 1u - wid.y) * 32u;
     let last_row = min(row0 + 32u, state.rows) - 1u;
     let range = vec2<u32>(visible(row0).x, visible(last_row).y);
+    start_keys(range.x);
 
     // Loads per thread: four columns of a query and of two keys, then four columns of some values.
     let mine = lid / 4u;

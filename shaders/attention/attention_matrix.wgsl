@@ -25,6 +25,7 @@ fn main(
     let row0 = (groups.y - 1u - wid.y) * ROWS;
     let last_row = min(row0 + ROWS, state.rows) - 1u;
     let range = vec2<u32>(visible(row0).x, visible(last_row).y);
+    start_keys(range.x);
     let team = lid / LANES;
     let mine = lid % LANES;
 #ifdef EMULATED

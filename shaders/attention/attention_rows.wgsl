@@ -13,6 +13,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let start = wid.y * THREADS * ROWS;
     let last_row = min(start + THREADS * ROWS, state.rows) - 1u;
     let range = vec2<u32>(visible(start).x, visible(last_row).y);
+    start_keys(range.x);
 #for r in 0..ROWS
     let row$r = min(start + $ru * THREADS + lid, last_row);
     let seen$r = visible(row$r);

@@ -46,10 +46,21 @@ struct Params {
 #ifdef BIAS
 @group(0) @binding(7) var<storage, read> relative: array<f32>;
 #endif
-#import attention/ring
 #import common/kv_scale
 
 const NONE = -1e30;
+
+#ifdef RING
+// Position of the first slot. The keys that a workgroup sees are fewer than the slots, so that they wrap at most once.
+var<private> turn: u32;
+#endif
+
+// Prepares the slots of keys from `first` on.
+fn start_keys(first: u32) {
+#ifdef RING
+    turn = first / params.ring * params.ring;
+#endif
+}
 
 // The visible keys [x, y) of a row. Neither bound decreases from row to row.
 fn visible(row: u32) -> vec2<u32> {
@@ -76,12 +87,13 @@ fn value_at(row: u32, head: u32, d4: u32) -> u32 { return (params.v_offset + row
 #else
 fn query_at(row: u32, head: u32, d4: u32) -> u32 { return (row * params.heads + head) * d4; }
 fn key_at(position: u32, head: u32, d4: u32) -> u32 {
-    var slot = position;
 #ifdef RING
-    // A division takes longer.
-    if (position >= params.ring) { slot = place(position); }
+    let slot = position - turn;
+    // The difference is huge before the end of the ring.
+    return kv_at(min(slot, slot - params.ring) * params.kv_heads + head, d4);
+#else
+    return kv_at(position * params.kv_heads + head, d4);
 #endif
-    return kv_at(slot * params.kv_heads + head, d4);
 }
 fn value_at(position: u32, head: u32, d4: u32) -> u32 { return key_at(position, head, d4); }
 #endif
