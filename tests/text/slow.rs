@@ -41,7 +41,12 @@ fn ids_equal_those_of_transformers() {
         let merges = read(&["merges.txt"]);
         let words = read(&["vocab.txt"]);
 
-        let model = read(&["tokenizer.model", "spiece.model", "sentencepiece.bpe.model"]);
+        let model = read(&[
+            "tokenizer.model",
+            "spiece.model",
+            "sentencepiece.bpe.model",
+            "spm.model",
+        ]);
         let json = SlowTokenizerFiles {
             vocab: vocab.as_deref(),
             merges: merges.as_deref(),
@@ -269,7 +274,7 @@ fn classes_with_rules_of_their_own_are_refused() {
             Err(error) => Some(error.to_string()),
         }
     };
-    for class in ["Albert", "MBart50", "Nllb", "M2M100", "DebertaV2", "XLNet"] {
+    for class in ["Albert", "MBart50", "Nllb", "M2M100", "Marian", "XLNet"] {
         let error = refused(&format!("\"{class}TokenizerFast\""), "").expect(class);
         let name = format!("not supported for {class}Tokenizer.");
         assert!(
@@ -277,7 +282,7 @@ fn classes_with_rules_of_their_own_are_refused() {
             "{error}"
         );
     }
-    for model_type in ["albert", "mbart", "m2m_100", "deberta-v2"] {
+    for model_type in ["albert", "mbart", "m2m_100", "big-bird"] {
         let error = refused("null", model_type).expect(model_type);
         assert!(
             error.contains(&format!("not supported for {model_type}.")),
@@ -291,6 +296,31 @@ fn classes_with_rules_of_their_own_are_refused() {
     ] {
         assert_eq!(refused(class, "internlm2"), None);
     }
+}
+
+/// A token around a text may be one that only the added tokens have.
+#[test]
+fn template_tokens_may_be_added_tokens() {
+    let load = |config: &str, added: Option<&[u8]>| {
+        let tokenizer = tokenizer(SlowTokenizerFiles {
+            vocab: Some(br#"{"<|endoftext|>": 0, "a": 1}"#),
+            merges: Some(b""),
+            added_tokens: added,
+            tokenizer_config: Some(config.as_bytes()),
+            ..SlowTokenizerFiles::default()
+        });
+        tokenizer.encode("a", true).expect("encodes")
+    };
+    let gpt2 =
+        r#"{"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "bos_token": "<bos>"}"#;
+    assert_eq!(load(gpt2, None), [2, 1]);
+    assert_eq!(load(gpt2, Some(br#"{"<x>": 2, "<bos>": 3}"#)), [3, 1]);
+    let whisper = r#"{"tokenizer_class": "WhisperTokenizer", "added_tokens_decoder": {
+        "2": {"content": "<|startoftranscript|>", "special": true},
+        "3": {"content": "<|notimestamps|>", "special": true}}"#;
+    assert_eq!(load(&format!("{whisper}}}"), None), [2, 3, 1, 0]);
+    let timestamps = format!(r#"{whisper}, "predict_timestamps": true}}"#);
+    assert_eq!(load(&timestamps, None), [2, 1, 0]);
 }
 
 /// A class's default tokens end answers and fill templates. `null` takes a default away.

@@ -165,7 +165,12 @@ async fn convert_slow_tokenizer(
     let (vocab, merges, word_pieces) =
         try_join3(read("vocab.json"), read("merges.txt"), read("vocab.txt")).await?;
     let mut sentencepiece = None;
-    for name in ["tokenizer.model", "spiece.model", "sentencepiece.bpe.model"] {
+    for name in [
+        "tokenizer.model",
+        "spiece.model",
+        "sentencepiece.bpe.model",
+        "spm.model",
+    ] {
         if sentencepiece.is_none() && vocab.is_none() {
             sentencepiece = read(name).await?;
         }

@@ -34,9 +34,13 @@ enum TemplatePart {
     Text(bool, u32),
 }
 
+/// Looks up the id of a token.
+type TokenIds<'a> = &'a dyn Fn(&str) -> Option<u32>;
+
 impl SequenceTemplate {
-    /// Reads `post_processor` of tokenizer.json.
-    pub fn load(node: &Value) -> Result<SequenceTemplate> {
+    /// Reads `post_processor` of tokenizer.json. `id_of` returns the id of a token that a converted
+    /// slow tokenizer names without its id.
+    pub fn load(node: &Value, id_of: TokenIds) -> Result<SequenceTemplate> {
         let mut members = Vec::new();
         flatten(node, "processors", 0, &mut members)?;
         let plain = PairEncoding {
@@ -56,9 +60,9 @@ impl SequenceTemplate {
             {
                 // It only changes offsets, which are not computed here.
                 "ByteLevel" => continue,
-                "TemplateProcessing" => template(member)?,
+                "TemplateProcessing" => template(member, id_of)?,
                 kind @ ("BertProcessing" | "RobertaProcessing") => {
-                    bert_template(member, kind == "BertProcessing")?
+                    bert_template(member, kind == "BertProcessing", id_of)?
                 }
                 other => {
                     return Err(tokenizer_error(format!(
@@ -108,13 +112,14 @@ impl SequenceTemplate {
 
 /// Reads BertProcessing, `[CLS] $A [SEP]` and `[CLS] $A [SEP] $B:1 [SEP]:1`, or RobertaProcessing,
 /// `<s> $A </s>` and `<s> $A </s></s> $B </s>`.
-fn bert_template(entry: &Value, bert: bool) -> Result<SequenceTemplate> {
+fn bert_template(entry: &Value, bert: bool, id_of: TokenIds) -> Result<SequenceTemplate> {
     let id = |name: &str| {
-        let id = entry
-            .get(name)
-            .and_then(|pair| pair.get(1))
-            .and_then(Value::as_u64)
-            .and_then(|id| u32::try_from(id).ok());
+        let id = match entry.get(name) {
+            Some(Value::String(token)) => id_of(token),
+            pair => pair
+                .and_then(|pair| pair.get(1)?.as_u64())
+                .and_then(|id| u32::try_from(id).ok()),
+        };
         id.ok_or_else(|| {
             tokenizer_error(format!(
                 "tokenizer.json: the post-processor has no usable `{name}`"
@@ -143,10 +148,10 @@ fn bert_template(entry: &Value, bert: bool) -> Result<SequenceTemplate> {
     })
 }
 
-fn template(entry: &Value) -> Result<SequenceTemplate> {
+fn template(entry: &Value, id_of: TokenIds) -> Result<SequenceTemplate> {
     let mut frame = SequenceTemplate::default();
     let mut seen = false;
-    for part in parts(entry, "single")? {
+    for part in parts(entry, "single", id_of)? {
         match part {
             TemplatePart::Text(false, _) if !seen => seen = true,
             TemplatePart::Text(..) => {
@@ -164,7 +169,7 @@ fn template(entry: &Value) -> Result<SequenceTemplate> {
         ));
     }
     // Single sequences work without a supported template for pairs.
-    frame.pair = parts(entry, "pair").ok().and_then(pair);
+    frame.pair = parts(entry, "pair", id_of).ok().and_then(pair);
     Ok(frame)
 }
 
@@ -190,7 +195,8 @@ fn pair(parts: Vec<TemplatePart>) -> Option<PairEncoding> {
 }
 
 /// Reads the parts of a template, in the spelling of the files or of the library's version 1.
-fn parts(entry: &Value, name: &str) -> Result<Vec<TemplatePart>> {
+/// `{"token": "<s>"}` is a token without its id.
+fn parts(entry: &Value, name: &str, id_of: TokenIds) -> Result<Vec<TemplatePart>> {
     let wrong = |what: &Value| {
         tokenizer_error(format!(
             "tokenizer.json: the template `{name}` has an unsupported part {what:.80}"
@@ -217,6 +223,10 @@ fn parts(entry: &Value, name: &str) -> Result<Vec<TemplatePart>> {
                 "A" | "B" => Ok(TemplatePart::Text(text == "B", kind)),
                 _ => Err(wrong(part)),
             };
+        }
+        if let Some(token) = part.get("token").and_then(Value::as_str) {
+            let id = id_of(token).ok_or_else(|| wrong(part))?;
+            return Ok(TemplatePart::Ids(vec![id], kind));
         }
         let spelling = part.pointer("/SpecialToken/id").and_then(Value::as_str);
         let token = spelling
@@ -297,16 +307,33 @@ mod tests {
         assert_eq!(longest_first(30, 40, 0), (0, 0));
     }
 
+    fn load(node: &Value) -> Result<SequenceTemplate> {
+        SequenceTemplate::load(node, &|token| (token == "<s>").then_some(7))
+    }
+
+    #[test]
+    fn tokens_without_ids_are_looked_up() {
+        let named = load(&json!({"type": "TemplateProcessing",
+            "single": [{"token": "<s>"}, {"seq": "A"}], "pair": []}))
+        .expect("a frame");
+        assert_eq!((named.prefix, named.suffix), (vec![7], vec![]));
+        let roberta = load(&json!({"type": "RobertaProcessing", "sep": "<s>", "cls": ["<s>", 0]}));
+        let roberta = roberta.expect("a frame");
+        assert_eq!((roberta.prefix, roberta.suffix), (vec![0], vec![7]));
+        let unknown =
+            json!({"type": "TemplateProcessing", "single": [{"token": "<x>"}, {"seq": "A"}]});
+        assert!(load(&unknown).is_err());
+    }
+
     #[test]
     fn old_and_new_spellings() {
-        let bert = SequenceTemplate::load(
-            &json!({"type": "BertProcessing", "sep": ["[SEP]", 102], "cls": ["[CLS]", 101]}),
-        );
-        let old = SequenceTemplate::load(&json!({"type": "TemplateProcessing",
+        let bert =
+            load(&json!({"type": "BertProcessing", "sep": ["[SEP]", 102], "cls": ["[CLS]", 101]}));
+        let old = load(&json!({"type": "TemplateProcessing",
             "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}],
             "pair": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}],
             "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [101], "tokens": ["[CLS]"]}, "[SEP]": {"id": "[SEP]", "ids": [102], "tokens": ["[SEP]"]}}}));
-        let new = SequenceTemplate::load(
+        let new = load(
             &json!({"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing",
             "single": [{"ids": [101]}, {"seq": "A"}, {"ids": [102]}],
             "pair": [{"ids": [101]}, {"seq": "A"}, {"ids": [102]}, {"seq": "B", "type_id": 1}, {"ids": [102], "type_id": 1}]}]}),
@@ -314,15 +341,14 @@ mod tests {
         let [bert, old, new] = [bert, old, new].map(|frame| frame.expect("a frame"));
         assert_eq!((&bert, &new), (&old, &old));
         assert_eq!((old.prefix, old.suffix), (vec![101], vec![102]));
-        let roberta = SequenceTemplate::load(
-            &json!({"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}),
-        );
+        let roberta =
+            load(&json!({"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}));
         let pair = roberta.expect("a frame").pair.expect("a pair");
         assert_eq!(
             pair.join_pair(vec![7], vec![8], 9),
             (vec![0, 7, 2, 2, 8, 2], vec![0; 6])
         );
-        let two = SequenceTemplate::load(&json!({"type": "Sequence", "processors": [
+        let two = load(&json!({"type": "Sequence", "processors": [
             {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]},
             {"type": "TemplateProcessing", "single": [{"ids": [5]}, {"seq": "A"}], "pair": []}]}));
         assert_eq!(
@@ -341,7 +367,7 @@ mod tests {
             json!({"type": "TemplateProcessing", "single": [{"seq": "A"}, {"seq": "A"}]}),
             json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<x>"}}]}),
         ] {
-            assert!(SequenceTemplate::load(&wrong).is_err(), "{wrong}");
+            assert!(load(&wrong).is_err(), "{wrong}");
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
+use super::tokenizer::spelling;
 use super::tokenizer_error;
 use crate::Result;
 use crate::util::sort;
@@ -24,6 +25,12 @@ pub(super) struct SentencePieceModel {
     eos_piece: String,
     /// SentencePiece's character map, in the file's binary format.
     pub charsmap: Vec<u8>,
+    /// Whether text starts with an added space.
+    pub add_dummy_prefix: bool,
+    /// Whether normalization removes outer spaces and joins inner ones.
+    pub remove_extra_whitespaces: bool,
+    /// Whether spaces become `▁`.
+    pub escape_whitespaces: bool,
 }
 
 /// A piece with its score.
@@ -38,6 +45,10 @@ impl SentencePiece {
     /// Whether the piece never occurs in text.
     pub fn is_control(&self) -> bool {
         self.kind == 3
+    }
+
+    fn is_normal(&self) -> bool {
+        self.kind == 1
     }
 
     /// Whether the piece is matched wherever it occurs in text.
@@ -161,6 +172,9 @@ impl SentencePieceModel {
             bos_piece: "<s>".to_owned(),
             eos_piece: "</s>".to_owned(),
             charsmap: Vec::new(),
+            add_dummy_prefix: true,
+            remove_extra_whitespaces: true,
+            escape_whitespaces: true,
         };
         let mut kind = 1;
         let read = fields(bytes, |at, field| {
@@ -184,8 +198,12 @@ impl SentencePieceModel {
                     Some(())
                 })?,
                 3 => fields(message, |at, field| {
-                    if let (2, ProtoField::Bytes(map)) = (at, field) {
-                        spm.charsmap = map.to_vec();
+                    match (at, field) {
+                        (2, ProtoField::Bytes(map)) => spm.charsmap = map.to_vec(),
+                        (3, field) => spm.add_dummy_prefix = field.number() != 0,
+                        (4, field) => spm.remove_extra_whitespaces = field.number() != 0,
+                        (5, field) => spm.escape_whitespaces = field.number() != 0,
+                        _ => {}
                     }
                     Some(())
                 })?,
@@ -213,11 +231,6 @@ impl SentencePieceModel {
         Ok(spm)
     }
 
-    /// Returns the id of a piece.
-    pub fn id(&self, text: &str) -> Option<usize> {
-        self.pieces.iter().position(|piece| piece.text == text)
-    }
-
     /// Named tokens with their ids; negative ids are absent.
     pub fn named(&self) -> [(&'static str, i64, &str); 3] {
         [
@@ -227,6 +240,31 @@ impl SentencePieceModel {
         ]
     }
 
+    /// Gives pieces the names that tokenizer_config.json's `added_tokens_decoder` has for their ids,
+    /// as in models whose unused pieces became special tokens. A name that another piece keeps is
+    /// not given twice.
+    pub fn rename(&mut self, names: &Map<String, Value>) {
+        let names: HashMap<usize, &str> = names
+            .iter()
+            .filter_map(|(id, token)| Some((id.parse().ok()?, spelling(token)?)))
+            .collect();
+        let pieces = self.pieces.iter().enumerate();
+        let kept: HashMap<&str, usize> = pieces
+            .filter(|(id, _)| !names.contains_key(id))
+            .map(|(id, piece)| (piece.text.as_str(), id))
+            .collect();
+        let renamed: Vec<(usize, String)> = names
+            .into_iter()
+            .filter(|(_, name)| !kept.contains_key(name))
+            .map(|(id, name)| (id, name.to_owned()))
+            .collect();
+        for (id, name) in renamed {
+            if let Some(piece) = self.pieces.get_mut(id) {
+                piece.text = name;
+            }
+        }
+    }
+
     /// Builds vocabulary and merges: all pairs of pieces that form a piece, by descending score,
     /// then longer left and right parts first.
     ///
@@ -234,14 +272,37 @@ impl SentencePieceModel {
     /// ids is another in the models of Llama and Mistral, whose runs of spaces have low scores:
     /// `"\n    return"` would not end in `▁return`.
     pub fn bpe(&self, unk: Option<&str>, byte_fallback: bool) -> Value {
-        let ids: HashMap<&str, usize> = self
-            .pieces
-            .iter()
-            .enumerate()
-            .map(|(id, p)| (p.text.as_str(), id))
+        let mut merges = self.scored_merges(|_| true);
+        let lengths = |[left, right]: [&str; 2]| (left.chars().count(), right.chars().count());
+        sort::sort_by(&mut merges, |a, b| {
+            let by_score = b.1.total_cmp(&a.1);
+            by_score.then_with(|| lengths(b.0).cmp(&lengths(a.0)))
+        });
+        self.bpe_model(merges, unk, byte_fallback)
+    }
+
+    /// Builds vocabulary and merges as SentencePiece itself encodes: only ordinary pieces merge, by
+    /// descending score, then ascending id; user-defined pieces are whole words.
+    pub fn own_bpe(&self) -> Value {
+        let mut merges = self.scored_merges(SentencePiece::is_normal);
+        sort::sort_by(&mut merges, |a, b| {
+            let by_score = b.1.total_cmp(&a.1);
+            by_score.then_with(|| a.2.cmp(&b.2).then_with(|| a.0.cmp(&b.0)))
+        });
+        let mut model = self.bpe_model(merges, Some(&self.unk_piece), self.byte_fallback);
+        model["ignore_merges"] = json!(self.pieces.iter().any(SentencePiece::is_user_defined));
+        model
+    }
+
+    /// The pairs of pieces that form a piece, with its score and its id.
+    fn scored_merges(&self, can_merge: impl Fn(&SentencePiece) -> bool) -> Vec<ScoredMerge<'_>> {
+        let pieces = || self.pieces.iter().enumerate();
+        let ids: HashMap<&str, usize> = pieces()
+            .filter(|(_, piece)| can_merge(piece))
+            .map(|(id, piece)| (piece.text.as_str(), id))
             .collect();
-        let mut merges: Vec<([&str; 2], f64)> = Vec::new();
-        for (id, piece) in self.pieces.iter().enumerate() {
+        let mut merges = Vec::new();
+        for (id, piece) in pieces() {
             if ids.get(piece.text.as_str()) != Some(&id) {
                 continue;
             }
@@ -252,14 +313,13 @@ impl SentencePieceModel {
                 .map(|(at, _)| piece.text.split_at(at));
             let known =
                 cuts.filter(|(left, right)| ids.contains_key(left) && ids.contains_key(right));
-            merges.extend(known.map(|(left, right)| ([left, right], piece.score)));
+            merges.extend(known.map(|(left, right)| ([left, right], piece.score, id)));
         }
-        let lengths = |[left, right]: [&str; 2]| (left.chars().count(), right.chars().count());
-        sort::sort_by(&mut merges, |a, b| {
-            let by_score = b.1.total_cmp(&a.1);
-            by_score.then_with(|| lengths(b.0).cmp(&lengths(a.0)))
-        });
-        let merges: Vec<[&str; 2]> = merges.into_iter().map(|(pair, _)| pair).collect();
+        merges
+    }
+
+    fn bpe_model(&self, merges: Vec<ScoredMerge>, unk: Option<&str>, byte_fallback: bool) -> Value {
+        let merges: Vec<[&str; 2]> = merges.into_iter().map(|(pair, ..)| pair).collect();
         let vocab: Map<String, Value> = self
             .pieces
             .iter()
@@ -270,6 +330,9 @@ impl SentencePieceModel {
             "merges": merges })
     }
 }
+
+/// Two pieces that form a piece, with the score and the id of that piece.
+type ScoredMerge<'a> = ([&'a str; 2], f64, usize);
 
 #[cfg(test)]
 mod tests {
@@ -295,6 +358,6 @@ mod tests {
         let spm =
             SentencePieceModel::read(b"\x0a\x0a\x0a\x03abc\x15\x00\x00\x00\x3f\x12\x02\x18\x02")
                 .expect("a model");
-        assert!(spm.is_bpe && spm.pieces[0].score == 0.5 && spm.id("abc") == Some(0));
+        assert!(spm.is_bpe && spm.pieces[0].score == 0.5 && spm.pieces[0].text == "abc");
     }
 }

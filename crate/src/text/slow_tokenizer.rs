@@ -1,7 +1,7 @@
 //! Converts older tokenizer files to tokenizer.json as transformers does: vocab.json with
 //! merges.txt, vocab.txt, and SentencePiece models.
 //!
-//! Source: transformers 5.23, `tokenization_utils_tokenizers.py`, `convert_slow_tokenizer.py` and
+//! Source: transformers 5.24, `tokenization_utils_tokenizers.py`, `convert_slow_tokenizer.py` and
 //! the classes of `models/*/tokenization_*.py`.
 
 use bitcannon::regexes;
@@ -11,7 +11,7 @@ use super::sentencepiece::SentencePieceModel;
 use super::tokenizer::{SPECIAL_TOKEN_NAMES, apply_special_tokens_map, spelling};
 use super::tokenizer_error;
 use crate::Result;
-use crate::util::base64;
+use crate::util::{base64, sort};
 
 /// The space in SentencePiece pieces.
 const SPM_SPACE: &str = "\u{2581}";
@@ -27,7 +27,7 @@ pub struct SlowTokenizerFiles<'a> {
     pub merges: Option<&'a [u8]>,
     /// vocab.txt
     pub word_pieces: Option<&'a [u8]>,
-    /// tokenizer.model, spiece.model or sentencepiece.bpe.model
+    /// tokenizer.model, spiece.model, sentencepiece.bpe.model or spm.model
     pub sentencepiece: Option<&'a [u8]>,
     /// added_tokens.json
     pub added_tokens: Option<&'a [u8]>,
@@ -57,6 +57,12 @@ const QWEN_DEFAULTS: &[(&str, &str)] = &[
     ("eos_token", "<|endoftext|>"),
     ("pad_token", "<|endoftext|>"),
 ];
+const GPT_NEOX_DEFAULTS: &[(&str, &str)] = &[
+    ("unk_token", "<|endoftext|>"),
+    ("bos_token", "<|endoftext|>"),
+    ("eos_token", "<|endoftext|>"),
+    ("pad_token", "<|padding|>"),
+];
 const ROBERTA_DEFAULTS: &[(&str, &str)] = &[
     ("bos_token", "<s>"),
     ("eos_token", "</s>"),
@@ -67,6 +73,15 @@ const ROBERTA_DEFAULTS: &[(&str, &str)] = &[
     ("mask_token", "<mask>"),
 ];
 const BERT_DEFAULTS: &[(&str, &str)] = &[
+    ("unk_token", "[UNK]"),
+    ("sep_token", "[SEP]"),
+    ("pad_token", "[PAD]"),
+    ("cls_token", "[CLS]"),
+    ("mask_token", "[MASK]"),
+];
+const DEBERTA_DEFAULTS: &[(&str, &str)] = &[
+    ("bos_token", "[CLS]"),
+    ("eos_token", "[SEP]"),
     ("unk_token", "[UNK]"),
     ("sep_token", "[SEP]"),
     ("pad_token", "[PAD]"),
@@ -91,8 +106,19 @@ const T5_DEFAULTS: &[(&str, &str)] = &[
     ("pad_token", "<pad>"),
 ];
 
+/// Classes whose SentencePiece models are converted by the rules of the class.
+const SENTENCEPIECE_CLASSES: [&str; 7] = [
+    "CamembertTokenizer",
+    "CodeLlamaTokenizer",
+    "DebertaV2Tokenizer",
+    "GemmaTokenizer",
+    "LlamaTokenizer",
+    "T5Tokenizer",
+    "XLMRobertaTokenizer",
+];
+
 /// Classes of transformers, and types of models, with rules of their own.
-const OWN_RULES: [&str; 35] = [
+const OWN_RULES: [&str; 34] = [
     "albert",
     "barthez",
     "bartpho",
@@ -100,7 +126,6 @@ const OWN_RULES: [&str; 35] = [
     "bigbird",
     "chameleon",
     "cpm",
-    "debertav2",
     "erniem",
     "fnet",
     "gptsw3",
@@ -187,8 +212,12 @@ impl SlowTokenizerFiles<'_> {
                 "llama" | "mistral" | "mixtral" => "LlamaTokenizer",
                 kind if kind.starts_with("gemma") => "GemmaTokenizer",
                 "bert" | "distilbert" | "electra" | "nomic_bert" => "BertTokenizer",
-                "gpt2" | "gpt_bigcode" | "starcoder2" | "whisper" | "codegen" | "phi"
-                | "gpt_neo" | "gptj" | "opt" => "GPT2Tokenizer",
+                "deberta-v2" => "DebertaV2Tokenizer",
+                "gpt_neox" | "falcon_mamba" | "mamba" | "mamba2" | "mpt" | "olmo" | "olmoe"
+                | "rwkv" | "xlstm" => "GPTNeoXTokenizer",
+                "whisper" => "WhisperTokenizer",
+                "gpt2" | "gpt_bigcode" | "starcoder2" | "codegen" | "phi" | "gpt_neo" | "gptj"
+                | "opt" => "GPT2Tokenizer",
                 kind if has_own_rules(kind) => kind,
                 _ => "",
             };
@@ -317,31 +346,32 @@ impl SlowTokenizerBuilder {
     }
 
     /// Returns the post-processor of a class that has none of its own: adds the BOS and EOS tokens
-    /// if tokenizer_config.json enables them. `id` looks up the vocabulary.
-    fn bos_eos_template(&self, id: impl Fn(&str) -> Option<usize>) -> Value {
-        let wanted = |switch: &str, name: &str| {
-            let token = self
-                .named(name)
-                .filter(|_| self.switch(switch) == Some(true));
+    /// if tokenizer_config.json enables them.
+    fn bos_eos_template(&self) -> Value {
+        let wanted = |switch: &str, name: &str| -> Vec<String> {
+            let token = self.named(name);
             token
-                .and_then(|token| id(&token))
-                .map(|id| vec![json!({ "ids": [id] })])
-                .unwrap_or_default()
+                .filter(|_| self.switch(switch) == Some(true))
+                .into_iter()
+                .collect()
         };
         let first = wanted("add_bos_token", "bos_token");
         let last = wanted("add_eos_token", "eos_token");
-
-        let one = |seq: &str, kind: u32| {
-            let mut parts: Vec<Value> = first.clone();
-            parts.push(json!({ "seq": seq }));
-            parts.extend(last.clone());
-            parts
-                .iter_mut()
-                .for_each(|part| part["type_id"] = json!(kind));
-            parts
-        };
+        let one = |seq: &str, kind: u32| sequence(&first, seq, &last, kind);
         let both = [one("A", 0), one("B", 1)].concat();
         json!({ "type": "TemplateProcessing", "single": one("A", 0), "pair": both })
+    }
+
+    /// Returns Whisper's post-processor, without a language and a task.
+    fn whisper_template(&self) -> Value {
+        let first = ["<|startoftranscript|>", "<|notimestamps|>"].map(str::to_owned);
+        let first = match self.switch("predict_timestamps") {
+            Some(true) => &first[..1],
+            _ => &first,
+        };
+        let last: Vec<String> = self.named("eos_token").into_iter().collect();
+        let both = [sequence(first, "A", &[], 0), sequence(&[], "B", &last, 1)].concat();
+        json!({ "type": "TemplateProcessing", "single": sequence(first, "A", &last, 0), "pair": both })
     }
 
     /// Builds a tokenizer from vocab.json and merges.txt.
@@ -353,7 +383,7 @@ impl SlowTokenizerBuilder {
             tokenizer_error(format!("vocab.json is not a map from token to id: {e}"))
         };
         let vocab = std::str::from_utf8(vocab).map_err(|e| wrong(&e))?;
-        let ids: Map<String, Value> = serde_json::from_str(vocab).map_err(|e| wrong(&e))?;
+        serde_json::from_str::<Map<String, Value>>(vocab).map_err(|e| wrong(&e))?;
         let merges = String::from_utf8_lossy(merges);
         let lines = merges
             .lines()
@@ -362,7 +392,6 @@ impl SlowTokenizerBuilder {
         let prefix = self.switch("add_prefix_space").unwrap_or(false);
         let level = json!({ "type": "ByteLevel", "add_prefix_space": prefix, "use_regex": true });
         let mut parts = json!({ "normalizer": null, "pre_tokenizer": level, "decoder": { "type": "ByteLevel" } });
-        let id = |token: &str| ids.get(token).and_then(Value::as_u64).map(|id| id as usize);
         match class {
             "Qwen2Tokenizer" | "Qwen3Tokenizer" => {
                 self.defaults = QWEN_DEFAULTS;
@@ -373,22 +402,27 @@ impl SlowTokenizerBuilder {
                 parts["normalizer"] = json!({ "type": "NFC" });
                 parts["pre_tokenizer"] =
                     json!({ "type": "Sequence", "pretokenizers": [split, level] });
-                parts["post_processor"] = self.bos_eos_template(id);
+                parts["post_processor"] = self.bos_eos_template();
             }
             "RobertaTokenizer" | "BartTokenizer" | "LongformerTokenizer" | "LEDTokenizer" => {
                 self.defaults = ROBERTA_DEFAULTS;
-                let token = |name: &str| {
-                    let token = self.named(name).unwrap_or_default();
-                    id(&token).map(|id| json!([token, id]))
-                };
-                if let (Some(cls), Some(sep)) = (token("cls_token"), token("sep_token")) {
+                if let (Some(cls), Some(sep)) = (self.named("cls_token"), self.named("sep_token")) {
                     parts["post_processor"] =
                         json!({ "type": "RobertaProcessing", "cls": cls, "sep": sep });
                 }
             }
-            "GPT2Tokenizer" | "CodeGenTokenizer" | "WhisperTokenizer" | "GPTNeoXTokenizer" => {
+            "GPT2Tokenizer" | "CodeGenTokenizer" => {
                 self.defaults = GPT2_DEFAULTS;
-                parts["post_processor"] = self.bos_eos_template(id);
+                parts["post_processor"] = self.bos_eos_template();
+            }
+            "GPTNeoXTokenizer" => {
+                self.defaults = GPT_NEOX_DEFAULTS;
+                parts["normalizer"] = json!({ "type": "NFC" });
+                parts["post_processor"] = self.bos_eos_template();
+            }
+            "WhisperTokenizer" => {
+                self.defaults = GPT2_DEFAULTS;
+                parts["post_processor"] = self.whisper_template();
             }
             other => return Err(unsupported_class(other, "vocab.json and merges.txt")),
         }
@@ -452,6 +486,9 @@ impl SlowTokenizerBuilder {
     /// Builds a tokenizer from a SentencePiece model.
     fn sentencepiece(mut self, class: &str, bytes: &[u8]) -> Result<String> {
         let spm = SentencePieceModel::read(bytes)?;
+        if !SENTENCEPIECE_CLASSES.contains(&class) && !has_own_rules(class) {
+            return self.sentencepiece_settings(spm);
+        }
         let own: Vec<Value> = spm
             .pieces
             .iter()
@@ -459,16 +496,9 @@ impl SlowTokenizerBuilder {
             .map(|piece| json!({ "content": piece.text, "special": piece.is_control(), "normalized": false }))
             .collect();
         own.into_iter().for_each(|token| self.add(token));
-        let map = (!spm.charsmap.is_empty()).then(|| {
-            let map = base64::encode(&spm.charsmap);
-            json!({ "type": "Precompiled", "precompiled_charsmap": map })
-        });
+        let map = character_map(&spm);
         let words = |scheme: &str| json!({ "type": "Sequence", "pretokenizers": [{ "type": "WhitespaceSplit" }, metaspace(scheme)] });
-        let mut vocab: Vec<(&str, f64)> = spm
-            .pieces
-            .iter()
-            .map(|piece| (piece.text.as_str(), piece.score))
-            .collect();
+        let mut vocab = vocabulary(&spm);
         match class {
             "T5Tokenizer" => {
                 self.defaults = T5_DEFAULTS;
@@ -525,8 +555,8 @@ impl SlowTokenizerBuilder {
                     None | Some(Value::Bool(false) | Value::Null) => "first",
                     Some(_) => "always",
                 };
-                let mut parts = json!({ "decoder": bytes_decoder(prefix),
-                    "post_processor": self.bos_eos_template(|token| spm.id(token)) });
+                let mut parts = json!({ "decoder": bytes_decoder(true, prefix),
+                    "post_processor": self.bos_eos_template() });
                 if gemma {
                     parts["normalizer"] = space_normalizer();
                     parts["pre_tokenizer"] = json!({ "type": "Split", "pattern": { "String": " " },
@@ -563,35 +593,151 @@ impl SlowTokenizerBuilder {
                 let model = unigram(&vocab, 3, false);
                 self.finish(parts, &model)
             }
-            other if has_own_rules(other) => Err(unsupported_class(other, "a SentencePiece model")),
-            _ => {
-                for (name, id, piece) in spm.named() {
-                    if id >= 0 && self.config.get(name).is_none() {
-                        if self.config.is_null() {
-                            self.config = json!({});
-                        }
-                        self.config[name] = json!(piece);
-                    }
-                }
-                let normalizers: Vec<Value> = map.into_iter().chain([space_normalizer()]).collect();
-                let replace = json!({ "type": "Replace", "pattern": { "String": SPM_SPACE }, "content": " " });
-                let decoder = if spm.byte_fallback {
-                    bytes_decoder(false)
-                } else {
-                    replace
-                };
-                let parts = json!({ "decoder": decoder,
+            "DebertaV2Tokenizer" => {
+                self.defaults = DEBERTA_DEFAULTS;
+                let lowercase = self.switch("do_lower_case") == Some(true);
+                let lower = lowercase.then(|| json!({ "type": "Lowercase" }));
+                let strip = json!({ "type": "Strip", "strip_left": true, "strip_right": true });
+                let normalizers: Vec<Value> = lower
+                    .into_iter()
+                    .chain([strip])
+                    .chain(map)
+                    .chain([join_spaces()])
+                    .collect();
+                let splits = self.switch("split_by_punct") == Some(true);
+                let punctuation = splits.then(|| json!({ "type": "Punctuation" }));
+                let scheme = self.prefix_scheme();
+                let words: Vec<Value> =
+                    punctuation.into_iter().chain([metaspace(scheme)]).collect();
+                let cls = self.named("cls_token");
+                let sep = self.named("sep_token");
+                let parts = json!({ "decoder": metaspace(scheme),
                     "normalizer": { "type": "Sequence", "normalizers": normalizers },
-                    "post_processor": self.bos_eos_template(|token| spm.id(token)) });
-                let model = if spm.is_bpe {
-                    spm.bpe(Some(&spm.unk_piece), spm.byte_fallback).to_string()
-                } else {
-                    unigram(&vocab, spm.unk_id, spm.byte_fallback)
-                };
+                    "pre_tokenizer": { "type": "Sequence", "pretokenizers": words },
+                    "post_processor": { "type": "BertProcessing", "cls": cls, "sep": sep } });
+                let model = unigram(&vocab, spm.unk_id, false);
                 self.finish(parts, &model)
             }
+            other => Err(unsupported_class(other, "a SentencePiece model")),
         }
     }
+
+    /// Builds a tokenizer from the settings of a SentencePiece model, for classes without rules of
+    /// their own.
+    ///
+    /// Source: transformers 5.24, `SpmConverter.build_tokenizer_from_spm_proto`.
+    fn sentencepiece_settings(mut self, mut spm: SentencePieceModel) -> Result<String> {
+        if let Some(names) = self.config["added_tokens_decoder"].as_object() {
+            spm.rename(names);
+        }
+        for piece in spm.pieces.iter().filter(|piece| piece.is_control()) {
+            self.add(json!({ "content": piece.text, "special": true, "normalized": false }));
+        }
+        for (name, id, piece) in spm.named() {
+            if id >= 0 && self.config.get(name).is_none() {
+                if self.config.is_null() {
+                    self.config = json!({});
+                }
+                self.config[name] = json!(piece);
+            }
+        }
+        let model = if spm.is_bpe {
+            spm.own_bpe().to_string()
+        } else {
+            unigram(&vocabulary(&spm), spm.unk_id, spm.byte_fallback)
+        };
+        let mut parts = sentencepiece_parts(&spm, self.switch("legacy"));
+        parts["post_processor"] = self.bos_eos_template();
+        self.finish(parts, &model)
+    }
+}
+
+fn vocabulary(spm: &SentencePieceModel) -> Vec<(&str, f64)> {
+    let pieces = spm.pieces.iter();
+    pieces
+        .map(|piece| (piece.text.as_str(), piece.score))
+        .collect()
+}
+
+/// Returns the normalizer of a model that has a character map.
+fn character_map(spm: &SentencePieceModel) -> Option<Value> {
+    (!spm.charsmap.is_empty()).then(|| {
+        let map = base64::encode(&spm.charsmap);
+        json!({ "type": "Precompiled", "precompiled_charsmap": map })
+    })
+}
+
+/// Normalizes, splits and decodes text as a SentencePiece model's own settings specify.
+fn sentencepiece_parts(spm: &SentencePieceModel, legacy: Option<bool>) -> Value {
+    let legacy = legacy != Some(false);
+    let mut normalizers: Vec<Value> = character_map(spm).into_iter().collect();
+    if spm.remove_extra_whitespaces {
+        normalizers.extend([replace_regex(r"\A +| +\z", ""), join_spaces()]);
+    }
+    if spm.escape_whitespaces {
+        normalizers.push(space_normalizer());
+    }
+    let mut words = Vec::new();
+    if spm.add_dummy_prefix {
+        // Metaspace adds no prefix to a text that starts with `▁`, SentencePiece does.
+        if legacy {
+            normalizers.push(replace_regex(r"\A▁", "▁▁"));
+        }
+        let mut prefix = metaspace(if legacy { "always" } else { "first" });
+        prefix["split"] = json!(false);
+        words.push(prefix);
+    }
+    let mut whole: Vec<&str> = spm
+        .pieces
+        .iter()
+        .filter(|piece| piece.is_user_defined() && !piece.text.is_empty())
+        .map(|piece| piece.text.as_str())
+        .collect();
+    if !whole.is_empty() {
+        let pattern = json!({ "Regex": any_of(&mut whole) });
+        words.push(json!({ "type": "Split", "pattern": pattern, "behavior": "Isolated" }));
+    }
+    json!({ "normalizer": { "type": "Sequence", "normalizers": normalizers },
+        "pre_tokenizer": { "type": "Sequence", "pretokenizers": words },
+        "decoder": bytes_decoder(spm.byte_fallback, spm.add_dummy_prefix) })
+}
+
+/// Returns an expression that matches the longest of these strings. Grouped by first character, it
+/// tries few of thousands of strings at a position.
+fn any_of(strings: &mut Vec<&str>) -> String {
+    let first = |text: &str| text.chars().next();
+    sort::sort_by(strings, |a, b| {
+        let by_first = first(a).cmp(&first(b));
+        by_first.then_with(|| b.len().cmp(&a.len()))
+    });
+    let groups = strings.chunk_by(|a, b| first(a) == first(b));
+    let groups: Vec<String> = groups
+        .map(|group| {
+            let start = first(group[0]).map(|c| escape(&c.to_string()));
+            let rests: Vec<String> = group
+                .iter()
+                .map(|text| {
+                    let mut rest = text.chars();
+                    rest.next();
+                    escape(rest.as_str())
+                })
+                .collect();
+            format!("{}(?:{})", start.unwrap_or_default(), rests.join("|"))
+        })
+        .collect();
+    groups.join("|")
+}
+
+/// Escapes a string for a regular expression.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if "\\.+*?()|[]{}^$".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
 }
 
 /// Whether a tokenizer class, or a model's type, has ids or normalization that a SentencePiece model
@@ -614,6 +760,17 @@ fn unsupported_class(class: &str, files: &str) -> crate::Error {
     ))
 }
 
+/// A sequence of a template, with the tokens around it.
+fn sequence(first: &[String], seq: &str, last: &[String], kind: u32) -> Vec<Value> {
+    let token = |token: &String| json!({ "token": token, "type_id": kind });
+    first
+        .iter()
+        .map(token)
+        .chain([json!({ "seq": seq, "type_id": kind })])
+        .chain(last.iter().map(token))
+        .collect()
+}
+
 fn metaspace(scheme: &str) -> Value {
     json!({ "type": "Metaspace", "replacement": SPM_SPACE, "prepend_scheme": scheme })
 }
@@ -623,17 +780,30 @@ fn space_normalizer() -> Value {
     json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPM_SPACE })
 }
 
-fn bytes_decoder(strip: bool) -> Value {
+/// Decodes SentencePiece's spaces, its bytes if the model has them, and strips the space that was
+/// added before the text.
+fn bytes_decoder(bytes: bool, strip: bool) -> Value {
     let replace = json!({ "type": "Replace", "pattern": { "String": SPM_SPACE }, "content": " " });
-    let mut all = vec![
-        replace,
-        json!({ "type": "ByteFallback" }),
-        json!({ "type": "Fuse" }),
-    ];
+    let mut all = vec![replace];
+    if bytes {
+        all.push(json!({ "type": "ByteFallback" }));
+    }
+    if bytes || strip {
+        all.push(json!({ "type": "Fuse" }));
+    }
     if strip {
         all.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
     }
     json!({ "type": "Sequence", "decoders": all })
+}
+
+/// Replaces several spaces by one.
+fn join_spaces() -> Value {
+    replace_regex(" {2,}", " ")
+}
+
+fn replace_regex(regex: &str, content: &str) -> Value {
+    json!({ "type": "Replace", "pattern": { "Regex": regex }, "content": content })
 }
 
 fn unigram(vocab: &[(&str, f64)], unk: usize, byte_fallback: bool) -> String {

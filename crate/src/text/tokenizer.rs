@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::compact;
 use super::components::Normalizers;
 use super::decode::{TokenDecoder, TokenPiece};
-use super::model::TokenizerModel;
+use super::model::{TokenizerModel, Vocab};
 use super::model_loader;
 use super::post_processor::SequenceTemplate;
 use super::special_token_guard::RenderedPrompt;
@@ -130,11 +130,13 @@ impl Tokenizer {
         let decoder = file.decoder.take();
         let normalizers = Normalizers::load(&file.normalizer)?;
         let splitters = PreTokenizers::load(&file.pre_tokenizer, file.model.kind() == "BPE")?;
-        let frame = SequenceTemplate::load(&file.post_processor)?;
         let model = model_loader::load_model(file.model, splitters.byte_level)?;
         let decoder = TokenDecoder::new(&decoder, splitters.byte_level)?;
 
         let added_by_id = added_by_id(file.added_tokens, &model.vocab, &normalizers)?;
+        let frame = SequenceTemplate::load(&file.post_processor, &|token| {
+            id_of_token(&added_by_id, &model.vocab, token)
+        })?;
         let mut special_tokens = SpecialTokens::default();
         special_tokens.fill(&config);
         special_tokens.fill(&config["extra_special_tokens"]);
@@ -305,12 +307,7 @@ impl Tokenizer {
 
     /// Returns the id of a token in the vocabulary's spelling.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        let added = self
-            .added_by_id
-            .iter()
-            .find(|(_, added)| added.content == token)
-            .map(|(id, _)| *id);
-        added.or_else(|| self.model.vocab.get(token))
+        id_of_token(&self.added_by_id, &self.model.vocab, token)
     }
 
     /// Returns a token in the vocabulary's spelling (`Ġthe`, `▁the`, `<0x0A>`).
@@ -402,6 +399,15 @@ impl Tokenizer {
             }),
         }
     }
+}
+
+/// Returns the id of a token in the vocabulary's spelling.
+fn id_of_token(added: &SortedMap<u32, AddedToken>, vocab: &Vocab, token: &str) -> Option<u32> {
+    let added = added
+        .iter()
+        .find(|(_, added)| added.content == token)
+        .map(|(id, _)| *id);
+    added.or_else(|| vocab.get(token))
 }
 
 /// Reads `eos_token_id` of a configuration: one id or a list.

@@ -1,5 +1,5 @@
 """Tokenizers without a tokenizer.json, and the ids that transformers gives: slow/NAME has the files as a repository would
-have them, and strings.json.gz with texts and ids. Needs transformers 5.23, tokenizers 0.23 and sentencepiece.
+have them, and strings.json.gz with texts and ids. Needs transformers 5.24, tokenizers 0.23 and sentencepiece.
 
 Most are trained on this repository's own texts. Published vocabularies have the texts of tokenizers/gpt2: the SentencePiece
 models of Mistral 7B come from the package mistral-common (Apache-2.0), downloaded with pip; bert-base-cased's vocab.txt from a
@@ -21,7 +21,7 @@ import zipfile
 import sentencepiece
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers.convert_slow_tokenizer import generate_merges
+from transformers.convert_slow_tokenizer import DebertaV2Converter, generate_merges, import_protobuf
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..", "..")
@@ -57,6 +57,14 @@ def sentencepiece_model(folder, name, **options):
             user_defined_symbols=["<user>"], **options)
     os.rename(os.path.join(folder, "m.model"), os.path.join(folder, name))
     os.remove(os.path.join(folder, "m.vocab"))
+
+
+def few_rules():
+    """Writes a character map of three rules: A and its full-width form to a, a half to 1/2."""
+    rules = tempfile.NamedTemporaryFile("w", suffix=".tsv", delete=False)
+    rules.write("41\t61\nFF21\t61\nBD\t31 2F 32\n")
+    rules.close()
+    return rules.name
 
 
 def byte_level(folder, special, alphabet=True):
@@ -113,6 +121,20 @@ def merges_by_score(folder, tokenizer):
         assert tokenizer(text, add_special_tokens=False)["input_ids"] == pieces.encode(text), text
 
 
+def published_normalizer(folder, tokenizer):
+    """Puts the normalizer that DeBERTa's tokenizer.json has: transformers 5.24 leaves out the character map of the model,
+    with which it was trained. Compares with sentencepiece where a text spells no special token."""
+    model = os.path.join(folder, "spm.model")
+    proto = import_protobuf().ModelProto()
+    proto.ParseFromString(open(model, "rb").read())
+    converter = type("Converter", (), {"original_tokenizer": tokenizer})
+    tokenizer._tokenizer.normalizer = DebertaV2Converter.normalizer(converter, proto)
+    pieces = sentencepiece.SentencePieceProcessor(model)
+    for text in TEXTS:
+        if not tokenizer.do_lower_case and not tokenizer.split_by_punct and not any(token in text for token in ["[", "<user>"]):
+            assert tokenizer(text, add_special_tokens=False)["input_ids"] == pieces.encode(text), text
+
+
 def published_texts():
     with gzip.open(os.path.join(HERE, "tokenizers", "gpt2", "strings.json.gz")) as file:
         return [case["text"] for case in json.load(file)["cases"]]
@@ -121,11 +143,18 @@ def published_texts():
 PUBLISHED = ("mistral-v1", "mistral-v3", "bert-base-cased")
 SPM = dict(vocab_size=400, character_coverage=0.995)
 BYTES = dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, **{**SPM, "vocab_size": 700})
+DEBERTA = dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]", **SPM)
 CASES = {
     "qwen2": ("Qwen2Tokenizer", lambda to: byte_level(to, ["<|endoftext|>"]), {"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}),
     "gpt2": ("GPT2Tokenizer", lambda to: byte_level(to, ["<|endoftext|>"], alphabet=False), {}),
     "gpt2-prefix-bos": ("GPT2Tokenizer", lambda to: byte_level(to, ["<|endoftext|>"]), {"add_prefix_space": True, "add_bos_token": True}),
     "roberta": ("RobertaTokenizer", lambda to: byte_level(to, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]), {"mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}}),
+    "bart": ("BartTokenizer", lambda to: byte_level(to, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]), {"add_prefix_space": True}),
+    "opt": ("GPT2Tokenizer", lambda to: byte_level(to, ["<s>", "<pad>", "</s>", "<unk>"]), {"add_bos_token": True, "bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}),
+    "gpt-neox": ("GPTNeoXTokenizer", lambda to: byte_level(to, ["<|endoftext|>", "<|padding|>"]), {}),
+    "gpt-neox-bos-eos": ("GPTNeoXTokenizer", lambda to: byte_level(to, ["<|endoftext|>", "<|padding|>"]), {"add_bos_token": True, "add_eos_token": True}),
+    "codegen": ("CodeGenTokenizer", lambda to: byte_level(to, ["<|endoftext|>"]), {}),
+    "whisper": ("WhisperTokenizer", lambda to: byte_level(to, ["<|endoftext|>"]), {"additional_special_tokens": ["<|startoftranscript|>", "<|en|>", "<|translate|>", "<|transcribe|>", "<|notimestamps|>"]}),
     "bert": ("BertTokenizer", word_pieces, {}),
     "bert-cased": ("BertTokenizer", word_pieces, {"do_lower_case": False, "strip_accents": False}),
     "bert-base-cased": ("BertTokenizer", lambda to: published_words(to, "bert-base-cased-vocab.txt", "eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02"), {"do_lower_case": False}),
@@ -135,6 +164,13 @@ CASES = {
     "mistral-v1": ("LlamaTokenizer", lambda to: mistral(to, "v1"), {"add_bos_token": True, "add_eos_token": False, "legacy": True}),
     "mistral-v3": ("LlamaTokenizer", lambda to: mistral(to, "v3"), {"add_bos_token": True, "add_eos_token": False, "legacy": False}),
     "t5": ("T5Tokenizer", lambda to: sentencepiece_model(to, "spiece.model", model_type="unigram", pad_id=0, eos_id=1, unk_id=2, bos_id=-1, **SPM), {"extra_ids": 100}),
+    "deberta-v2": ("DebertaV2Tokenizer", lambda to: sentencepiece_model(to, "spm.model", model_type="unigram", **DEBERTA), {}),
+    "deberta-v2-lower": ("DebertaV2Tokenizer", lambda to: sentencepiece_model(to, "spm.model", model_type="unigram", normalization_rule_name="identity", **DEBERTA), {"do_lower_case": True, "split_by_punct": True}),
+    "internlm2": ("InternLM2Tokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=False, **{**SPM, "vocab_size": 700}), {"add_bos_token": True, "added_tokens_decoder": {str(i): {"content": text, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True} for i, text in enumerate(["<unk>", "<s>", "</s>", "<|im_end|>"])}}),
+    "spm-bpe-prefix": ("OtherTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", **BYTES), {}),
+    "spm-bpe-first": ("OtherTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", **BYTES), {"legacy": False}),
+    "spm-bpe-spaces": ("OtherTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", model_type="bpe", normalization_rule_name="identity", **{**SPM, "vocab_size": 500}), {"add_eos_token": True}),
+    "spm-unigram": ("OtherTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", model_type="unigram", normalization_rule_tsv=few_rules(), **SPM), {}),
     "xlm-roberta": ("XLMRobertaTokenizer", lambda to: sentencepiece_model(to, "sentencepiece.bpe.model", model_type="unigram", normalization_rule_name="identity", **SPM), {}),
 }
 
@@ -147,7 +183,9 @@ def make(name):
     build(folder)
     config = {"tokenizer_class": kind, **config}
     json.dump(config, open(os.path.join(folder, "tokenizer_config.json"), "w"), indent=1)
-    tokenizer = getattr(transformers, kind).from_pretrained(folder)
+    tokenizer = getattr(transformers, kind, transformers.TokenizersBackend).from_pretrained(folder)
+    if name.startswith("deberta"):
+        published_normalizer(folder, tokenizer)
     if name.startswith("mistral"):
         merges_by_score(folder, tokenizer)
     cases = []
