@@ -11,6 +11,7 @@
 mod alphabet;
 mod budget;
 mod chat;
+mod class_settings;
 mod compact;
 mod components;
 mod decode;

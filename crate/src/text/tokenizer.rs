@@ -10,6 +10,7 @@ use std::cell::RefCell;
 
 use serde_json::Value;
 
+use super::class_settings::apply_class_settings;
 use super::compact;
 use super::components::Normalizers;
 use super::decode::{TokenDecoder, TokenPiece};
@@ -126,6 +127,7 @@ impl Tokenizer {
         look(&mut file);
         apply_special_tokens_map(&mut config, map);
         apply_class_defaults(&mut config, file.special_tokens.take());
+        apply_class_settings(&mut file, &config);
         merge_added_tokens(&mut file.added_tokens, &config)?;
         let decoder = file.decoder.take();
         let normalizers = Normalizers::load(&file.normalizer)?;
