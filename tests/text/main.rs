@@ -7,6 +7,7 @@ mod fim;
 mod gguf;
 mod limits;
 mod malformed;
+mod missing;
 mod slow;
 mod templates;
 mod tokenizers;

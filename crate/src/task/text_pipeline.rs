@@ -19,12 +19,34 @@ use std::pin::Pin;
 pub struct TextPipeline {
     pub(super) tokenizer: Option<Tokenizer>,
     template: Option<ChatTemplate>,
+    /// A vocabulary file of an unsupported format, if there is no tokenizer.
+    unsupported: Option<String>,
 }
 
-/// Cause and advice for a checkpoint without a tokenizer: a warning at load, an error where text is
-/// given.
-const NO_TOKENIZER: &str = "there is no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or \
-     vocab.txt (tekken.json and tiktoken files are not supported). Add one of these files, or use token ids";
+/// Endings of the names of vocabulary files whose formats are not supported.
+const UNSUPPORTED_VOCABULARIES: [&str; 7] = [
+    ".spm",
+    ".tiktoken",
+    "bpe.codes",
+    "sentencepiece.model",
+    "spm_char.model",
+    "tekken.json",
+    "tiktoken.model",
+];
+
+/// Returns a vocabulary file of an unsupported format: one of the list, or one that Mistral names by
+/// its version (tokenizer.model.v3).
+fn unsupported_vocabulary(names: Vec<String>) -> Option<String> {
+    names.into_iter().find(|name| {
+        let in_folder = name.contains('/');
+        let is_versioned = name.starts_with("tokenizer.model.");
+        !in_folder
+            && (is_versioned
+                || UNSUPPORTED_VOCABULARIES
+                    .iter()
+                    .any(|end| name.ends_with(end)))
+    })
+}
 
 impl TextPipeline {
     /// Loads only tokenizer and chat template, from a folder or a GGUF file. Needs no weights and
@@ -52,9 +74,24 @@ impl TextPipeline {
 
     /// Returns the warning of a load without a tokenizer.
     pub(super) fn warning(&self) -> Option<String> {
-        self.tokenizer
-            .is_none()
-            .then(|| format!("Text input and output are not available: {NO_TOKENIZER}."))
+        self.tokenizer.is_none().then(|| {
+            let reason = self.missing_tokenizer();
+            format!("Text input and output are not available: {reason}.")
+        })
+    }
+
+    /// Returns cause and advice for a checkpoint without a tokenizer: a warning at load, an error
+    /// where text is given.
+    fn missing_tokenizer(&self) -> String {
+        match &self.unsupported {
+            Some(file) => format!(
+                "the format of {file:?} is not supported. Add the tokenizer.json that transformers' `save_pretrained` \
+                 writes for this model, load a repository that has it, or use token ids"
+            ),
+            None => "there is no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or vocab.txt. Add one \
+                     of these files, or use token ids"
+                .to_owned(),
+        }
     }
 
     /// Returns the tokenizer.
@@ -63,7 +100,7 @@ impl TextPipeline {
     /// `Tokenizer` if the checkpoint has none; it then accepts token ids only.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.as_ref().ok_or_else(|| Error::Tokenizer {
-            reason: NO_TOKENIZER.into(),
+            reason: self.missing_tokenizer(),
         })
     }
 
@@ -206,6 +243,8 @@ pub(super) struct TokenizerSources {
     pub(super) generation_config: Option<Vec<u8>>,
     jinja: Option<Vec<u8>>,
     template_json: Option<Vec<u8>>,
+    /// A vocabulary file of an unsupported format, if `tokenizer` is `None`.
+    unsupported: Option<String>,
 }
 
 impl TokenizerSources {
@@ -255,6 +294,10 @@ impl TokenizerSources {
                 .await?
             }
         };
+        let unsupported = match tokenizer {
+            Some(_) => None,
+            None => unsupported_vocabulary(source.list().await.unwrap_or_default()),
+        };
         Ok(Self {
             tokenizer,
             keeps_form,
@@ -263,6 +306,7 @@ impl TokenizerSources {
             generation_config,
             jinja,
             template_json,
+            unsupported,
         })
     }
 
@@ -310,6 +354,7 @@ impl TokenizerSources {
         Ok(TextPipeline {
             tokenizer,
             template,
+            unsupported: self.unsupported,
         })
     }
 
