@@ -216,12 +216,12 @@ const PIECES: [(&str, u8); 5] = [
     ("▁bread", 1),
 ];
 
+/// Loads the converted files. They have the tokens of special_tokens_map.json.
 fn tokenizer(files: SlowTokenizerFiles) -> Tokenizer {
     let json = files.to_tokenizer_json().expect("converts").expect("files");
     Tokenizer::load(TokenizerFiles {
         tokenizer: json.as_bytes(),
         tokenizer_config: files.tokenizer_config,
-        special_tokens_map: files.special_tokens_map,
         ..TokenizerFiles::default()
     })
     .expect("loads")
@@ -364,7 +364,8 @@ fn defaults_of_a_class_are_named_tokens() {
 /// special_tokens_map.json names tokens, unless tokenizer_config.json has `added_tokens_decoder`.
 #[test]
 fn the_special_tokens_map_adds_tokens() {
-    let map: &[u8] = br#"{"eos_token": "<end>", "mask_token": {"content": "[M]", "lstrip": true}}"#;
+    let map: &[u8] = br#"{"eos_token": "<end>", "mask_token": {"content": "[M]", "lstrip": true},
+        "image_token": "<img>"}"#;
     let load = |config: &str| {
         tokenizer(SlowTokenizerFiles {
             vocab: Some(br#"{"<|endoftext|>": 0, "a": 1, "b": 2}"#),
@@ -382,6 +383,7 @@ fn the_special_tokens_map_adds_tokens() {
     assert_eq!(ids, [1, 4, 2, 5, 3]);
     assert_eq!(with_map.decode(&ids, true), "ab<sys>");
     assert_eq!(with_map.eos_ids(), [4]);
+    assert_eq!(with_map.special_tokens().get("image_token"), Some("<img>"));
     let decoder = load(r#"{"tokenizer_class": "GPT2Tokenizer", "added_tokens_decoder": {}}"#);
     assert_eq!(decoder.eos_ids(), [0]);
     assert_eq!(decoder.token_to_id("[M]"), None);

@@ -277,7 +277,7 @@ impl TokenizerSources {
         let others = try_join(tokenizer, read("generation_config.json"));
         let (
             (tokenizer, generation_config),
-            (tokenizer_config, special_tokens_map),
+            (tokenizer_config, mut special_tokens_map),
             (jinja, template_json),
         ) = try_join3(others, named_tokens, template).await?;
         let is_file = tokenizer.as_ref().is_some_and(|bytes| !is_compact(bytes));
@@ -286,12 +286,8 @@ impl TokenizerSources {
             Some(bytes) => Some(bytes),
             None => {
                 let config = tokenizer_config.as_deref();
-                Box::pin(convert_slow_tokenizer(
-                    source,
-                    config,
-                    special_tokens_map.as_deref(),
-                ))
-                .await?
+                let map = special_tokens_map.take();
+                Box::pin(convert_slow_tokenizer(source, config, map.as_deref())).await?
             }
         };
         let unsupported = match tokenizer {

@@ -334,6 +334,12 @@ impl SlowTokenizerBuilder {
     fn finish(mut self, mut parts: Value, model: &str) -> Result<String> {
         self.add_special();
         parts["version"] = json!("1.0");
+        // All named tokens, so that a load does not need special_tokens_map.json.
+        for (name, value) in self.config.as_object().into_iter().flatten() {
+            if name.ends_with("_token") || name == "extra_special_tokens" {
+                parts["special_tokens"][name] = value.clone();
+            }
+        }
         for name in SPECIAL_TOKEN_NAMES {
             if let Some(token) = self.named(name) {
                 parts["special_tokens"][name] = json!(token);

@@ -30,7 +30,7 @@ use added::{AddedToken, AddedTokenMatcher, added_by_id, merge_added_tokens};
 use encode::{EncodeScratch, SpecialTokenPolicy};
 pub use fim::FimTokens;
 pub use special::SpecialTokens;
-use special::apply_class_defaults;
+use special::apply_converted_tokens;
 pub(super) use special::{SPECIAL_TOKEN_NAMES, apply_special_tokens_map, spelling};
 pub use stream::StreamDecoder;
 
@@ -126,7 +126,7 @@ impl Tokenizer {
         };
         look(&mut file);
         apply_special_tokens_map(&mut config, map);
-        apply_class_defaults(&mut config, file.special_tokens.take());
+        apply_converted_tokens(&mut config, file.special_tokens.take());
         apply_class_settings(&mut file, &config);
         merge_added_tokens(&mut file.added_tokens, &config)?;
         let decoder = file.decoder.take();

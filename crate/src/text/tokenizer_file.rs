@@ -23,7 +23,7 @@ pub(super) struct TokenizerFile {
     pub post_processor: Value,
     #[serde(default, deserialize_with = "limited")]
     pub decoder: Value,
-    /// Named tokens of the tokenizer's class. Only a converted slow tokenizer has them.
+    /// Named tokens. Only a converted slow tokenizer has them.
     #[serde(default, deserialize_with = "limited")]
     pub special_tokens: Value,
     #[serde(deserialize_with = "model_file")]

@@ -27,15 +27,16 @@ pub(in super::super) fn apply_special_tokens_map(config: &mut Value, map: Value)
     }
 }
 
-/// Adds the named tokens of a tokenizer's class that tokenizer_config.json does not mention.
-pub(super) fn apply_class_defaults(config: &mut Value, defaults: Value) {
-    let Value::Object(mut all) = defaults else {
+/// Replaces the named tokens of tokenizer_config.json by those of a converted slow tokenizer, which
+/// already has them, with those of special_tokens_map.json and of its class.
+pub(super) fn apply_converted_tokens(config: &mut Value, tokens: Value) {
+    let Value::Object(tokens) = tokens else {
         return;
     };
-    if let Value::Object(given) = config.take() {
-        all.extend(given);
+    match config {
+        Value::Object(config) => config.extend(tokens),
+        _ => *config = Value::Object(tokens),
     }
-    *config = Value::Object(all);
 }
 
 /// The spelling of a token that is given as a string or as an object with its flags.
