@@ -5,6 +5,7 @@
 mod assertion;
 mod class;
 mod parse;
+mod scripts;
 
 use super::budget::EncodeBudget;
 use super::tokenizer_error;
@@ -23,8 +24,10 @@ enum RegexInst {
     Split(usize, usize),
     Jump(usize),
     /// The body follows and ends in `Match`; matching continues at `next`.
-    Lookahead {
+    Look {
         negative: bool,
+        /// Characters before the position where the body begins.
+        behind: usize,
         next: usize,
     },
     /// The body follows and ends in `Match`; nothing goes back into it once it matched.
@@ -218,8 +221,18 @@ impl Regex {
                         pc = *first;
                     }
                     Some(RegexInst::Jump(to)) => pc = *to,
-                    Some(RegexInst::Lookahead { negative, next }) => {
-                        if self.run(text, pc + 1, at, search)?.is_some() == *negative {
+                    Some(RegexInst::Look {
+                        negative,
+                        behind,
+                        next,
+                    }) => {
+                        let spent = search.steps.checked_sub(*behind as u64);
+                        search.steps = spent.ok_or(StepLimitExceeded)?;
+                        let found = match step_back(text, at, *behind) {
+                            Some(start) => self.run(text, pc + 1, start, search)?.is_some(),
+                            None => false,
+                        };
+                        if found == *negative {
                             break;
                         }
                         pc = *next;
@@ -243,6 +256,19 @@ impl Regex {
 
 fn char_at(text: &str, at: usize) -> Option<char> {
     text.get(at..).and_then(|rest| rest.chars().next())
+}
+
+/// Returns the position `count` characters before `at`.
+fn step_back(text: &str, at: usize, count: usize) -> Option<usize> {
+    let before = text.get(..at)?;
+    match count.checked_sub(1) {
+        Some(skipped) => before
+            .char_indices()
+            .rev()
+            .nth(skipped)
+            .map(|(start, _)| start),
+        None => Some(at),
+    }
 }
 
 /// Appends the instructions of `node`.
@@ -286,20 +312,23 @@ fn emit(node: &RegexNode, program: &mut Vec<RegexInst>) -> Result<(), String> {
                 .into_iter()
                 .for_each(|jump| set(program, jump, RegexInst::Jump(end)));
         }
-        RegexNode::Look { node, negative } => {
-            let lookahead = program.len();
-            program.push(RegexInst::Lookahead {
-                negative: *negative,
-                next: 0,
-            });
+        RegexNode::Look {
+            node,
+            negative,
+            behind,
+        } => {
+            let look = program.len();
+            program.push(RegexInst::Match);
             emit(node, program)?;
             program.push(RegexInst::Match);
             let next = program.len();
+            let (negative, behind) = (*negative, *behind);
             set(
                 program,
-                lookahead,
-                RegexInst::Lookahead {
-                    negative: *negative,
+                look,
+                RegexInst::Look {
+                    negative,
+                    behind,
                     next,
                 },
             );
@@ -417,6 +446,42 @@ mod tests {
         assert_eq!(cut("(a(?i)b)c", "aBcaBC"), ["aBc", "aBC"]);
     }
 
+    /// The expected words are those of the library's Split with behavior Isolated.
+    #[test]
+    fn lookbehind() {
+        assert_eq!(cut("(?<=a)b", "abcb ab"), ["a", "b", "cb a", "b"]);
+        assert_eq!(cut("(?<!a)b", "abcb ab"), ["abc", "b", " ab"]);
+        assert_eq!(cut(r"(?<=\p{L})\d+", "a12 3 b4"), ["a", "12", " 3 b", "4"]);
+        assert_eq!(
+            cut("(?<=ab|c)x", "abx cx bx"),
+            ["ab", "x", " c", "x", " bx"]
+        );
+        assert_eq!(
+            cut("(?<!ab|c)x", "abx cx bx x"),
+            ["abx cx b", "x", " ", "x"]
+        );
+        assert_eq!(cut(r"(?<=\d{2})(?=(\d{3})+$)", "1234567"), ["1234", "567"]);
+        assert_eq!(cut(r"(?<=^|\s)a", "a aa a"), ["a", " ", "a", "a ", "a"]);
+        assert_eq!(cut(r"(?<![\s])\s+", "a  b c"), ["a", "  ", "b", " ", "c"]);
+        assert_eq!(
+            cut("(?<=(?:é|中))x", "éx中x ax"),
+            ["é", "x", "中", "x", " ax"]
+        );
+        assert_eq!(cut("x(?<=ax)", "ax bx x"), ["a", "x", " bx x"]);
+        assert_eq!(cut("(?i)(?<=A)b", "ab Ab"), ["a", "b", " A", "b"]);
+        assert_eq!(cut("(?<=)b", "ab"), ["a", "b"]);
+    }
+
+    #[test]
+    fn scripts_by_name() {
+        assert_eq!(
+            cut(r"[\p{Hiragana}\p{Katakana}ー]+|\P{Thai}", "カタひらー漢 กa"),
+            ["カタひらー", "漢", " ", "ก", "a"]
+        );
+        assert_eq!(cut(r"\p{^Arabic}+", "ab مر c"), ["ab ", "مر", " c"]);
+        assert_eq!(cut(r"\p{greek}+", "αβ a"), ["αβ", " a"]);
+    }
+
     #[test]
     fn nested_classes() {
         assert_eq!(
@@ -445,13 +510,16 @@ mod tests {
     #[test]
     fn unsupported_syntax_is_rejected_by_name() {
         for regex in [
-            "(?<=a)b",
+            "(?<=a+)b",
+            "(?<!a(?=b))b",
+            "(?<name>a)",
             "a{2}+",
             "(",
             "[",
             "[]",
             "a)",
-            "\\p{Greek}",
+            "\\p{Elephant}",
+            "\\p{Z}",
             "(a*)*",
             "\\k",
             "{2}*",
@@ -470,7 +538,7 @@ mod tests {
     #[test]
     fn endless_backtracking_is_stopped() {
         let text = "a".repeat(64);
-        for regex in ["(a|a)*b", "(a+)+b", "(?=(a|aa)+b)a"] {
+        for regex in ["(a|a)*b", "(a+)+b", "(?=(a|aa)+b)a", "(?<=a{9})(a+)+b"] {
             let pattern = Regex::new(regex).expect("supported");
             let error = pattern.segments(&text, false, &budget(&text));
             let error = error.expect_err(regex).to_string();

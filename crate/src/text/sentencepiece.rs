@@ -80,7 +80,7 @@ impl ProtoField<'_> {
 }
 
 /// Reads a varint: 7 bits a byte, lowest first.
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;

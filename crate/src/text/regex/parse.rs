@@ -3,6 +3,7 @@
 
 use super::assertion::Assertion;
 use super::class::{CharCategory, CharClass, ClassItem};
+use super::scripts::script;
 use std::rc::Rc;
 
 const MAX_REPEAT: u32 = 1000;
@@ -22,6 +23,8 @@ pub(super) enum RegexNode {
     Look {
         node: Box<RegexNode>,
         negative: bool,
+        /// Characters before the position where the match begins; 0 to look ahead.
+        behind: usize,
     },
     /// A group into which nothing backtracks.
     Atomic(Box<RegexNode>),
@@ -38,6 +41,51 @@ fn nullable(node: &RegexNode) -> bool {
         RegexNode::Alternate(nodes) => nodes.iter().any(nullable),
         RegexNode::Repeat { node, min, .. } => *min == 0 || nullable(node),
     }
+}
+
+/// Number of characters that `node` matches; `None` if it varies.
+fn fixed_length(node: &RegexNode) -> Option<usize> {
+    match node {
+        RegexNode::Class(_) => Some(1),
+        RegexNode::Assert(_) => Some(0),
+        RegexNode::Look { .. } => None,
+        RegexNode::Atomic(node) => fixed_length(node),
+        RegexNode::Concat(nodes) => nodes
+            .iter()
+            .try_fold(0usize, |sum, node| sum.checked_add(fixed_length(node)?)),
+        RegexNode::Alternate(nodes) => {
+            let mut lengths = nodes.iter().map(fixed_length);
+            let first = lengths.next()??;
+            lengths.all(|length| length == Some(first)).then_some(first)
+        }
+        RegexNode::Repeat { node, min, max, .. } => {
+            let length = fixed_length(node).filter(|_| Some(*min) == *max)?;
+            length.checked_mul(*min as usize)
+        }
+    }
+}
+
+/// Looks for `node` before a position. Its alternatives may differ in length.
+fn look_behind(node: RegexNode, negative: bool) -> Parsed<RegexNode> {
+    let branches = match node {
+        RegexNode::Alternate(nodes) => nodes,
+        node => vec![node],
+    };
+    let looks = branches.into_iter().map(|node| {
+        let behind =
+            fixed_length(&node).ok_or("lookbehind of a varying length or with lookaround in it")?;
+        let node = Box::new(node);
+        Ok(RegexNode::Look {
+            node,
+            negative,
+            behind,
+        })
+    });
+    let looks = looks.collect::<Parsed<Vec<_>>>()?;
+    Ok(match negative {
+        true => RegexNode::Concat(looks),
+        false => RegexNode::Alternate(looks),
+    })
 }
 
 struct RegexParser {
@@ -222,15 +270,20 @@ impl RegexParser {
             return Ok(rest);
         }
         let atomic = self.eat("?>");
+        let behind = ["?<!", "?<="].into_iter().position(|start| self.eat(start));
         let lookaround = if self.eat("?!") {
             Some(true)
         } else if self.eat("?=") {
             Some(false)
+        } else if behind.is_some() {
+            None
         } else {
             if self.eat("?i:") {
                 self.ignore_case = true;
             } else if !atomic && !self.eat("?:") && self.peek() == Some('?') {
-                return Err("group other than (?:), (?i:), (?>), (?=) and (?!)".to_owned());
+                return Err(
+                    "group other than (?:), (?i:), (?>), (?=), (?!), (?<=) and (?<!)".to_owned(),
+                );
             }
             None
         };
@@ -240,10 +293,14 @@ impl RegexParser {
         }
         self.ignore_case = outer;
         self.depth -= 1;
+        if let Some(index) = behind {
+            return look_behind(node, index == 0);
+        }
         Ok(match lookaround {
             Some(negative) => RegexNode::Look {
                 node: Box::new(node),
                 negative,
+                behind: 0,
             },
             None if atomic => RegexNode::Atomic(Box::new(node)),
             None => node,
@@ -409,8 +466,14 @@ impl RegexParser {
             "P" | "Punctuation" => CharCategory::Punctuation,
             "S" | "Symbol" => CharCategory::Symbol,
             "Han" => CharCategory::Han,
-            "Z" | "Space" => return Err(format!("\\p{{{bare}}}")),
-            other => return Err(format!("\\p{{{other}}}")),
+            other => {
+                let items = script(other).ok_or_else(|| format!("\\p{{{other}}}"))?;
+                return Ok(ClassItem::All(vec![CharClass {
+                    items,
+                    negated,
+                    ignore_case: false,
+                }]));
+            }
         };
         Ok(ClassItem::Category(category, negated))
     }
