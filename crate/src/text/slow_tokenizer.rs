@@ -15,6 +15,8 @@ use crate::util::{base64, sort};
 
 /// The space in SentencePiece pieces.
 const SPM_SPACE: &str = "\u{2581}";
+/// Maximum nesting of the groups that share the beginnings of user-defined pieces.
+const MAX_PREFIX_DEPTH: usize = 32;
 /// Sort key of tokens without an id, which follow all tokens that have one.
 const NO_ID: usize = 1 << 30;
 
@@ -693,14 +695,14 @@ fn sentencepiece_parts(spm: &SentencePieceModel, legacy: Option<bool>) -> Value 
         prefix["split"] = json!(false);
         words.push(prefix);
     }
-    let mut whole: Vec<&str> = spm
+    let whole: Vec<&str> = spm
         .pieces
         .iter()
         .filter(|piece| piece.is_user_defined() && !piece.text.is_empty())
         .map(|piece| piece.text.as_str())
         .collect();
     if !whole.is_empty() {
-        let pattern = json!({ "Regex": any_of(&mut whole) });
+        let pattern = json!({ "Regex": any_of(whole, 0) });
         words.push(json!({ "type": "Split", "pattern": pattern, "behavior": "Isolated" }));
     }
     json!({ "normalizer": { "type": "Sequence", "normalizers": normalizers },
@@ -708,30 +710,41 @@ fn sentencepiece_parts(spm: &SentencePieceModel, legacy: Option<bool>) -> Value 
         "decoder": bytes_decoder(spm.byte_fallback, spm.add_dummy_prefix) })
 }
 
-/// Returns an expression that matches the longest of these strings. Grouped by first character, it
-/// tries few of thousands of strings at a position.
-fn any_of(strings: &mut Vec<&str>) -> String {
+/// Returns an expression that matches the longest of these strings. Strings with a common beginning
+/// share it, so that a position takes few steps; `depth` counts the groups around.
+fn any_of(mut strings: Vec<&str>, depth: usize) -> String {
     let first = |text: &str| text.chars().next();
-    sort::sort_by(strings, |a, b| {
-        let by_first = first(a).cmp(&first(b));
+    sort::sort_by(&mut strings, |a, b| {
+        let by_first = (a.is_empty(), first(a)).cmp(&(b.is_empty(), first(b)));
         by_first.then_with(|| b.len().cmp(&a.len()))
     });
     let groups = strings.chunk_by(|a, b| first(a) == first(b));
     let groups: Vec<String> = groups
-        .map(|group| {
-            let start = first(group[0]).map(|c| escape(&c.to_string()));
-            let rests: Vec<String> = group
-                .iter()
-                .map(|text| {
-                    let mut rest = text.chars();
-                    rest.next();
-                    escape(rest.as_str())
-                })
-                .collect();
-            format!("{}(?:{})", start.unwrap_or_default(), rests.join("|"))
+        .map(|group| match group {
+            [start, rest @ ..] if !rest.is_empty() && depth < MAX_PREFIX_DEPTH => {
+                let shared = rest
+                    .iter()
+                    .fold(*start, |start, text| common_prefix(start, text));
+                let rests = group.iter().filter_map(|text| text.strip_prefix(shared));
+                format!(
+                    "{}(?:{})",
+                    escape(shared),
+                    any_of(rests.collect(), depth + 1)
+                )
+            }
+            group => {
+                let each: Vec<String> = group.iter().map(|text| escape(text)).collect();
+                each.join("|")
+            }
         })
         .collect();
     groups.join("|")
+}
+
+fn common_prefix<'a>(a: &'a str, b: &str) -> &'a str {
+    let same = a.chars().zip(b.chars()).take_while(|(a, b)| a == b);
+    let length = same.map(|(c, _)| c.len_utf8()).sum();
+    a.get(..length).unwrap_or_default()
 }
 
 /// Escapes a string for a regular expression.

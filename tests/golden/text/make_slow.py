@@ -54,7 +54,7 @@ def sentencepiece_model(folder, name, **options):
         text.flush()
         sentencepiece.SentencePieceTrainer.train(
             input=text.name, model_prefix=os.path.join(folder, "m"), minloglevel=2, num_threads=1,
-            user_defined_symbols=["<user>"], **options)
+            **{"user_defined_symbols": ["<user>"], **options})
     os.rename(os.path.join(folder, "m.model"), os.path.join(folder, name))
     os.remove(os.path.join(folder, "m.vocab"))
 
@@ -143,6 +143,7 @@ def published_texts():
 PUBLISHED = ("mistral-v1", "mistral-v3", "bert-base-cased")
 SPM = dict(vocab_size=400, character_coverage=0.995)
 BYTES = dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, **{**SPM, "vocab_size": 700})
+WHOLE = ["<user>", "<us", "<s", "bread", "brea", "br", "x**2", "**2", "b", "3.14", "3.1", "$5", "[MASK]", "[", "\u2581\u2581", "\u2581\u2581\u2581", "\u2581two"]
 DEBERTA = dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]", **SPM)
 CASES = {
     "qwen2": ("Qwen2Tokenizer", lambda to: byte_level(to, ["<|endoftext|>"]), {"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}),
@@ -168,7 +169,7 @@ CASES = {
     "deberta-v2-lower": ("DebertaV2Tokenizer", lambda to: sentencepiece_model(to, "spm.model", model_type="unigram", normalization_rule_name="identity", **DEBERTA), {"do_lower_case": True, "split_by_punct": True}),
     "internlm2": ("InternLM2Tokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=False, **{**SPM, "vocab_size": 700}), {"add_bos_token": True, "added_tokens_decoder": {str(i): {"content": text, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True} for i, text in enumerate(["<unk>", "<s>", "</s>", "<|im_end|>"])}}),
     "spm-bpe-prefix": ("OtherTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", **BYTES), {}),
-    "spm-bpe-first": ("OtherTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", **BYTES), {"legacy": False}),
+    "spm-bpe-first": ("OtherTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", user_defined_symbols=WHOLE, **BYTES), {"legacy": False}),
     "spm-bpe-spaces": ("OtherTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", model_type="bpe", normalization_rule_name="identity", **{**SPM, "vocab_size": 500}), {"add_eos_token": True}),
     "spm-unigram": ("OtherTokenizer", lambda to: sentencepiece_model(to, "tokenizer.model", model_type="unigram", normalization_rule_tsv=few_rules(), **SPM), {}),
     "xlm-roberta": ("XLMRobertaTokenizer", lambda to: sentencepiece_model(to, "sentencepiece.bpe.model", model_type="unigram", normalization_rule_name="identity", **SPM), {}),
