@@ -4,9 +4,12 @@
 //! Source: transformers 5.24, `models/*/tokenization_*.py`. `add_bos_token` and `add_eos_token` count
 //! only without tokenizer.json.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::tokenizer_file::TokenizerFile;
+
+const METASPACE: &str = r#"{"type":"Metaspace","replacement":"▁","split":false}"#;
+const STRIP: &str = r#"{"type":"Strip","content":" ","start":1,"stop":0}"#;
 
 /// Applies the settings of the class that tokenizer_config.json names. Classes that load
 /// tokenizer.json as it is (`PreTrainedTokenizerFast`) have none.
@@ -37,7 +40,7 @@ pub(super) fn apply_class_settings(file: &mut TokenizerFile, config: &Value) {
             Some(prefix),
         ) => each(&mut file.pre_tokenizer, "pretokenizers", &mut |entry| {
             if entry["type"] == "ByteLevel" {
-                entry["add_prefix_space"] = json!(prefix);
+                entry["add_prefix_space"] = Value::from(prefix);
             }
         }),
         ("CamembertTokenizer" | "XLMRobertaTokenizer", Some(prefix)) => {
@@ -49,11 +52,16 @@ pub(super) fn apply_class_settings(file: &mut TokenizerFile, config: &Value) {
     }
 }
 
+/// Parses JSON text of this file.
+fn constant(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
 fn set_bert_normalizer(entry: &mut Value, config: &Value) {
     if entry["type"] != "BertNormalizer" {
         return;
     }
-    let switch = |name: &str| json!(config[name].as_bool().unwrap_or(true));
+    let switch = |name: &str| Value::from(config[name].as_bool().unwrap_or(true));
     entry["lowercase"] = switch("do_lower_case");
     entry["handle_chinese_chars"] = switch("tokenize_chinese_chars");
     entry["strip_accents"] = config["strip_accents"].clone();
@@ -63,8 +71,8 @@ fn set_bert_normalizer(entry: &mut Value, config: &Value) {
 fn set_metaspace(file: &mut TokenizerFile, scheme: &str) {
     let mut set = |entry: &mut Value| {
         if entry["type"] == "Metaspace" {
-            entry["prepend_scheme"] = json!(scheme);
-            entry["add_prefix_space"] = json!(scheme != "never");
+            entry["prepend_scheme"] = Value::from(scheme);
+            entry["add_prefix_space"] = Value::from(scheme != "never");
         }
     };
     each(&mut file.pre_tokenizer, "pretokenizers", &mut set);
@@ -94,11 +102,10 @@ fn set_llama_prefix(file: &mut TokenizerFile, prefix: bool, config: &Value) {
             "first"
         };
         if file.pre_tokenizer.is_null() {
-            file.pre_tokenizer =
-                json!({ "type": "Metaspace", "replacement": "\u{2581}", "split": false });
+            file.pre_tokenizer = constant(METASPACE);
         }
         if let Some(Value::Array(steps)) = file.decoder.get_mut("decoders") {
-            steps.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+            steps.push(constant(STRIP));
         }
         set_metaspace(file, scheme);
     } else {

@@ -244,20 +244,19 @@ impl SentencePieceModel {
     /// as in models whose unused pieces became special tokens. A name that another piece keeps is
     /// not given twice.
     pub fn rename(&mut self, names: &Map<String, Value>) {
-        let names: HashMap<usize, &str> = names
-            .iter()
-            .filter_map(|(id, token)| Some((id.parse().ok()?, spelling(token)?)))
-            .collect();
         let pieces = self.pieces.iter().enumerate();
         let kept: HashMap<&str, usize> = pieces
-            .filter(|(id, _)| !names.contains_key(id))
+            .filter(|(id, _)| !names.contains_key(&id.to_string()))
             .map(|(id, piece)| (piece.text.as_str(), id))
             .collect();
-        let renamed: Vec<(usize, String)> = names
-            .into_iter()
-            .filter(|(_, name)| !kept.contains_key(name))
-            .map(|(id, name)| (id, name.to_owned()))
-            .collect();
+        let mut renamed: Vec<(usize, String)> = Vec::new();
+        for (id, token) in names {
+            if let (Ok(id), Some(name)) = (id.parse(), spelling(token))
+                && !kept.contains_key(name)
+            {
+                renamed.push((id, name.to_owned()));
+            }
+        }
         for (id, name) in renamed {
             if let Some(piece) = self.pieces.get_mut(id) {
                 piece.text = name;
@@ -265,43 +264,21 @@ impl SentencePieceModel {
         }
     }
 
-    /// Builds vocabulary and merges: all pairs of pieces that form a piece, by descending score,
-    /// then longer left and right parts first.
+    /// Builds a BPE model with merges: all pairs of pieces that form a piece, by descending score,
+    /// then longer left and right parts first. With `own_settings`, as SentencePiece itself encodes:
+    /// only ordinary pieces merge, by descending score, then ascending id, and user-defined pieces
+    /// are whole words.
     ///
-    /// Published files have this order (transformers' `generate_merges` with scores). The order of
-    /// ids is another in the models of Llama and Mistral, whose runs of spaces have low scores:
+    /// Published files have the first order (transformers' `generate_merges` with scores). The order
+    /// of ids is another in the models of Llama and Mistral, whose runs of spaces have low scores:
     /// `"\n    return"` would not end in `▁return`.
-    pub fn bpe(&self, unk: Option<&str>, byte_fallback: bool) -> Value {
-        let mut merges = self.scored_merges(|_| true);
-        let lengths = |[left, right]: [&str; 2]| (left.chars().count(), right.chars().count());
-        sort::sort_by(&mut merges, |a, b| {
-            let by_score = b.1.total_cmp(&a.1);
-            by_score.then_with(|| lengths(b.0).cmp(&lengths(a.0)))
-        });
-        self.bpe_model(merges, unk, byte_fallback)
-    }
-
-    /// Builds vocabulary and merges as SentencePiece itself encodes: only ordinary pieces merge, by
-    /// descending score, then ascending id; user-defined pieces are whole words.
-    pub fn own_bpe(&self) -> Value {
-        let mut merges = self.scored_merges(SentencePiece::is_normal);
-        sort::sort_by(&mut merges, |a, b| {
-            let by_score = b.1.total_cmp(&a.1);
-            by_score.then_with(|| a.2.cmp(&b.2).then_with(|| a.0.cmp(&b.0)))
-        });
-        let mut model = self.bpe_model(merges, Some(&self.unk_piece), self.byte_fallback);
-        model["ignore_merges"] = json!(self.pieces.iter().any(SentencePiece::is_user_defined));
-        model
-    }
-
-    /// The pairs of pieces that form a piece, with its score and its id.
-    fn scored_merges(&self, can_merge: impl Fn(&SentencePiece) -> bool) -> Vec<ScoredMerge<'_>> {
+    pub fn bpe(&self, unk: Option<&str>, byte_fallback: bool, own_settings: bool) -> String {
         let pieces = || self.pieces.iter().enumerate();
         let ids: HashMap<&str, usize> = pieces()
-            .filter(|(_, piece)| can_merge(piece))
+            .filter(|(_, piece)| !own_settings || piece.is_normal())
             .map(|(id, piece)| (piece.text.as_str(), id))
             .collect();
-        let mut merges = Vec::new();
+        let mut merges: Vec<([&str; 2], usize)> = Vec::new();
         for (id, piece) in pieces() {
             if ids.get(piece.text.as_str()) != Some(&id) {
                 continue;
@@ -313,26 +290,30 @@ impl SentencePieceModel {
                 .map(|(at, _)| piece.text.split_at(at));
             let known =
                 cuts.filter(|(left, right)| ids.contains_key(left) && ids.contains_key(right));
-            merges.extend(known.map(|(left, right)| ([left, right], piece.score, id)));
+            merges.extend(known.map(|(left, right)| ([left, right], id)));
         }
-        merges
-    }
-
-    fn bpe_model(&self, merges: Vec<ScoredMerge>, unk: Option<&str>, byte_fallback: bool) -> Value {
-        let merges: Vec<[&str; 2]> = merges.into_iter().map(|(pair, ..)| pair).collect();
-        let vocab: Map<String, Value> = self
-            .pieces
-            .iter()
-            .enumerate()
-            .map(|(id, p)| (p.text.clone(), json!(id)))
+        let score = |id: usize| self.pieces.get(id).map_or(0.0, |piece| piece.score);
+        let lengths = |[left, right]: [&str; 2]| (left.chars().count(), right.chars().count());
+        sort::sort_by(&mut merges, |a, b| {
+            let by_score = score(b.1).total_cmp(&score(a.1));
+            by_score.then_with(|| match own_settings {
+                true => (a.1, a.0).cmp(&(b.1, b.0)),
+                false => lengths(b.0).cmp(&lengths(a.0)),
+            })
+        });
+        let merges: Vec<[&str; 2]> = merges.into_iter().map(|(pair, _)| pair).collect();
+        let whole = own_settings && self.pieces.iter().any(SentencePiece::is_user_defined);
+        let vocab: Map<String, Value> = pieces()
+            .map(|(id, piece)| (piece.text.clone(), Value::from(id)))
             .collect();
-        json!({ "type": "BPE", "unk_token": unk, "fuse_unk": true, "byte_fallback": byte_fallback, "vocab": vocab,
-            "merges": merges })
+        format!(
+            r#"{{"type":"BPE","unk_token":{},"fuse_unk":true,"byte_fallback":{byte_fallback},"ignore_merges":{whole},"vocab":{},"merges":{}}}"#,
+            Value::from(unk),
+            Value::Object(vocab),
+            json!(merges)
+        )
     }
 }
-
-/// Two pieces that form a piece, with the score and the id of that piece.
-type ScoredMerge<'a> = ([&'a str; 2], f64, usize);
 
 #[cfg(test)]
 mod tests {

@@ -49,6 +49,18 @@ struct SlowTokenizerBuilder {
     added: Vec<Value>,
 }
 
+const CLS_SEP: [&str; 2] = ["cls_token", "sep_token"];
+const BOS_EOS: [&str; 2] = ["bos_token", "eos_token"];
+
+/// The parts of tokenizer.json besides the model and the tokens, as JSON text; empty for none.
+#[derive(Default)]
+struct ConvertedParts {
+    normalizer: String,
+    pre_tokenizer: String,
+    decoder: String,
+    post_processor: String,
+}
+
 const GPT2_DEFAULTS: &[(&str, &str)] = &[
     ("unk_token", "<|endoftext|>"),
     ("bos_token", "<|endoftext|>"),
@@ -238,7 +250,9 @@ impl SlowTokenizerBuilder {
             ))
         })?;
         for (token, id) in all {
-            self.add(json!({ "content": token, "id": id, "special": false, "normalized": false }));
+            let mut token = plain_token(&token, false);
+            token["id"] = id;
+            self.add(token);
         }
         Ok(())
     }
@@ -258,14 +272,14 @@ impl SlowTokenizerBuilder {
             return;
         }
         if token.get("id").is_none() {
-            token["id"] = json!(NO_ID + self.added.len());
+            token["id"] = Value::from(NO_ID + self.added.len());
         }
         match self
             .added
             .iter_mut()
             .find(|other| other["content"] == token["content"])
         {
-            Some(other) if token["special"] == true => other["special"] = json!(true),
+            Some(other) if token["special"] == true => other["special"] = Value::Bool(true),
             Some(_) => {}
             None => self.added.push(token),
         }
@@ -300,10 +314,12 @@ impl SlowTokenizerBuilder {
             given.or_else(|| self.named(name).map(Value::String))
         });
         for token in named.chain(listed).collect::<Vec<_>>() {
-            let flag = |name: &str| token.get(name).and_then(Value::as_bool).unwrap_or(false);
             if let Some(content) = spelling(&token) {
-                self.add(json!({ "content": content, "special": true, "normalized": flag("normalized"),
-                    "lstrip": flag("lstrip"), "rstrip": flag("rstrip"), "single_word": flag("single_word") }));
+                let mut added = plain_token(content, true);
+                for name in ["normalized", "lstrip", "rstrip", "single_word"] {
+                    added[name] = Value::Bool(token[name] == true);
+                }
+                self.add(added);
             }
         }
     }
@@ -332,30 +348,39 @@ impl SlowTokenizerBuilder {
         }
     }
 
-    /// Assembles tokenizer.json. `model` is JSON text; `parts` has the other parts.
-    fn finish(mut self, mut parts: Value, model: &str) -> Result<String> {
+    /// Assembles tokenizer.json. `model` is JSON text.
+    fn finish(mut self, parts: ConvertedParts, model: &str) -> Result<String> {
         self.add_special();
-        parts["version"] = json!("1.0");
         // All named tokens, so that a load does not need special_tokens_map.json.
+        let mut named = Map::new();
         for (name, value) in self.config.as_object().into_iter().flatten() {
             if name.ends_with("_token") || name == "extra_special_tokens" {
-                parts["special_tokens"][name] = value.clone();
+                named.insert(name.clone(), value.clone());
             }
         }
         for name in SPECIAL_TOKEN_NAMES {
             if let Some(token) = self.named(name) {
-                parts["special_tokens"][name] = json!(token);
+                named.insert(name.to_owned(), Value::String(token));
             }
         }
-        parts["added_tokens"] = Value::Array(self.added);
-        let body = parts.to_string();
-        let open = body.strip_suffix('}').unwrap_or(&body);
-        Ok(format!("{open},\"model\":{model}}}"))
+        let parts = [
+            ("normalizer", parts.normalizer),
+            ("pre_tokenizer", parts.pre_tokenizer),
+            ("decoder", parts.decoder),
+            ("post_processor", parts.post_processor),
+            ("special_tokens", Value::Object(named).to_string()),
+            ("added_tokens", Value::Array(self.added).to_string()),
+        ];
+        let mut out = r#"{"version":"1.0""#.to_owned();
+        for (name, part) in parts.iter().filter(|(_, part)| !part.is_empty()) {
+            out.push_str(&format!(",\"{name}\":{part}"));
+        }
+        Ok(format!("{out},\"model\":{model}}}"))
     }
 
     /// Returns the post-processor of a class that has none of its own: adds the BOS and EOS tokens
     /// if tokenizer_config.json enables them.
-    fn bos_eos_template(&self) -> Value {
+    fn bos_eos_template(&self) -> String {
         let wanted = |switch: &str, name: &str| -> Vec<String> {
             let token = self.named(name);
             token
@@ -366,20 +391,29 @@ impl SlowTokenizerBuilder {
         let first = wanted("add_bos_token", "bos_token");
         let last = wanted("add_eos_token", "eos_token");
         let one = |seq: &str, kind: u32| sequence(&first, seq, &last, kind);
-        let both = [one("A", 0), one("B", 1)].concat();
-        json!({ "type": "TemplateProcessing", "single": one("A", 0), "pair": both })
+        template(&one("A", 0), &one("B", 1))
     }
 
     /// Returns Whisper's post-processor, without a language and a task.
-    fn whisper_template(&self) -> Value {
+    fn whisper_template(&self) -> String {
         let first = ["<|startoftranscript|>", "<|notimestamps|>"].map(str::to_owned);
         let first = match self.switch("predict_timestamps") {
             Some(true) => &first[..1],
             _ => &first,
         };
         let last: Vec<String> = self.named("eos_token").into_iter().collect();
-        let both = [sequence(first, "A", &[], 0), sequence(&[], "B", &last, 1)].concat();
-        json!({ "type": "TemplateProcessing", "single": sequence(first, "A", &last, 0), "pair": both })
+        template(
+            &sequence(first, "A", &last, 0),
+            &sequence(&[], "B", &last, 1),
+        )
+    }
+
+    /// Returns the post-processor of BERT's or RoBERTa's kind with the named tokens at the start and
+    /// at the end.
+    fn framed_template(&self, kind: &str, [start, end]: [&str; 2]) -> String {
+        let token = |name: &str| quoted(&self.named(name).unwrap_or_default());
+        let (start, end) = (token(start), token(end));
+        format!(r#"{{"type":"{kind}","cls":{start},"sep":{end}}}"#)
     }
 
     /// Builds a tokenizer from vocab.json and merges.txt.
@@ -398,39 +432,40 @@ impl SlowTokenizerBuilder {
             .filter(|line| !line.starts_with("#version") && !line.is_empty());
         let merges: Vec<&str> = lines.collect();
         let prefix = self.switch("add_prefix_space").unwrap_or(false);
-        let level = json!({ "type": "ByteLevel", "add_prefix_space": prefix, "use_regex": true });
-        let mut parts = json!({ "normalizer": null, "pre_tokenizer": level, "decoder": { "type": "ByteLevel" } });
+        let level = |regex: bool| {
+            format!(r#"{{"type":"ByteLevel","add_prefix_space":{prefix},"use_regex":{regex}}}"#)
+        };
+        let mut parts = ConvertedParts {
+            pre_tokenizer: level(true),
+            decoder: r#"{"type":"ByteLevel"}"#.to_owned(),
+            ..ConvertedParts::default()
+        };
+        let nfc = || r#"{"type":"NFC"}"#.to_owned();
         match class {
             "Qwen2Tokenizer" | "Qwen3Tokenizer" => {
                 self.defaults = QWEN_DEFAULTS;
                 let regex = regexes::CL100K.replace("{1,3}", "");
-                let split = json!({ "type": "Split", "pattern": { "Regex": regex }, "behavior": "Isolated" });
-                let level =
-                    json!({ "type": "ByteLevel", "add_prefix_space": prefix, "use_regex": false });
-                parts["normalizer"] = json!({ "type": "NFC" });
-                parts["pre_tokenizer"] =
-                    json!({ "type": "Sequence", "pretokenizers": [split, level] });
-                parts["post_processor"] = self.bos_eos_template();
+                parts.normalizer = nfc();
+                parts.pre_tokenizer =
+                    sequence_of("pretokenizers", &[split_regex(&regex), level(false)]);
+                parts.post_processor = self.bos_eos_template();
             }
             "RobertaTokenizer" | "BartTokenizer" | "LongformerTokenizer" | "LEDTokenizer" => {
                 self.defaults = ROBERTA_DEFAULTS;
-                if let (Some(cls), Some(sep)) = (self.named("cls_token"), self.named("sep_token")) {
-                    parts["post_processor"] =
-                        json!({ "type": "RobertaProcessing", "cls": cls, "sep": sep });
-                }
+                parts.post_processor = self.framed_template("RobertaProcessing", CLS_SEP);
             }
             "GPT2Tokenizer" | "CodeGenTokenizer" => {
                 self.defaults = GPT2_DEFAULTS;
-                parts["post_processor"] = self.bos_eos_template();
+                parts.post_processor = self.bos_eos_template();
             }
             "GPTNeoXTokenizer" => {
                 self.defaults = GPT_NEOX_DEFAULTS;
-                parts["normalizer"] = json!({ "type": "NFC" });
-                parts["post_processor"] = self.bos_eos_template();
+                parts.normalizer = nfc();
+                parts.post_processor = self.bos_eos_template();
             }
             "WhisperTokenizer" => {
                 self.defaults = GPT2_DEFAULTS;
-                parts["post_processor"] = self.whisper_template();
+                parts.post_processor = self.whisper_template();
             }
             other => return Err(unsupported_class(other, "vocab.json and merges.txt")),
         }
@@ -448,7 +483,7 @@ impl SlowTokenizerBuilder {
         let vocab: Map<String, Value> = words
             .lines()
             .enumerate()
-            .map(|(id, line)| (line.trim_end().to_owned(), json!(id)))
+            .map(|(id, line)| (line.trim_end().to_owned(), Value::from(id)))
             .collect();
         let mpnet = class == "MPNetTokenizer";
         match class {
@@ -458,37 +493,39 @@ impl SlowTokenizerBuilder {
             "MPNetTokenizer" => self.defaults = ROBERTA_DEFAULTS,
             other => return Err(unsupported_class(other, "vocab.txt")),
         }
-        let token = |name: &str| {
+        for name in CLS_SEP {
             let token = self.named(name).unwrap_or_default();
-            vocab
-                .get(&token)
-                .map(|id| json!([token, id]))
-                .ok_or_else(|| {
-                    tokenizer_error(format!(
-                        "vocab.txt has no {token:?}, which tokenizer_config.json names `{name}`"
-                    ))
-                })
-        };
-        let kind = if mpnet {
-            "RobertaProcessing"
+            if !vocab.contains_key(&token) {
+                return Err(tokenizer_error(format!(
+                    "vocab.txt has no {token:?}, which tokenizer_config.json names `{name}`"
+                )));
+            }
+        }
+        let (kind, unk) = if mpnet {
+            ("RobertaProcessing", "[UNK]".to_owned())
         } else {
-            "BertProcessing"
+            (
+                "BertProcessing",
+                self.named("unk_token").unwrap_or_default(),
+            )
         };
-        let unk = if mpnet {
-            "[UNK]".to_owned()
-        } else {
-            self.named("unk_token").unwrap_or_default()
+        let chinese = self.switch("tokenize_chinese_chars").unwrap_or(true);
+        let lower = self.switch("do_lower_case").unwrap_or(true);
+        let strip = Value::from(self.switch("strip_accents"));
+        let parts = ConvertedParts {
+            normalizer: format!(
+                r#"{{"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":{chinese},"strip_accents":{strip},"lowercase":{lower}}}"#
+            ),
+            pre_tokenizer: r#"{"type":"BertPreTokenizer"}"#.to_owned(),
+            decoder: r###"{"type":"WordPiece","prefix":"##"}"###.to_owned(),
+            post_processor: self.framed_template(kind, CLS_SEP),
         };
-        let parts = json!({
-            "normalizer": { "type": "BertNormalizer", "clean_text": true,
-                "handle_chinese_chars": self.switch("tokenize_chinese_chars").unwrap_or(true),
-                "strip_accents": self.switch("strip_accents"), "lowercase": self.switch("do_lower_case").unwrap_or(true) },
-            "pre_tokenizer": { "type": "BertPreTokenizer" },
-            "post_processor": { "type": kind, "cls": token("cls_token")?, "sep": token("sep_token")? },
-            "decoder": { "type": "WordPiece", "prefix": "##" },
-        });
-        let model = json!({ "type": "WordPiece", "unk_token": unk, "vocab": vocab });
-        self.finish(parts, &model.to_string())
+        let model = format!(
+            r#"{{"type":"WordPiece","unk_token":{},"vocab":{}}}"#,
+            quoted(&unk),
+            Value::Object(vocab)
+        );
+        self.finish(parts, &model)
     }
 
     /// Builds a tokenizer from a SentencePiece model.
@@ -501,11 +538,19 @@ impl SlowTokenizerBuilder {
             .pieces
             .iter()
             .filter(|piece| piece.is_control() || piece.is_user_defined())
-            .map(|piece| json!({ "content": piece.text, "special": piece.is_control(), "normalized": false }))
+            .map(|piece| plain_token(&piece.text, piece.is_control()))
             .collect();
         own.into_iter().for_each(|token| self.add(token));
-        let map = character_map(&spm);
-        let words = |scheme: &str| json!({ "type": "Sequence", "pretokenizers": [{ "type": "WhitespaceSplit" }, metaspace(scheme)] });
+        // Of the classes that split at white space.
+        let of_words = |scheme: &str, post_processor: String| {
+            let split = r#"{"type":"WhitespaceSplit"}"#.to_owned();
+            ConvertedParts {
+                normalizer: character_map(&spm).unwrap_or_default(),
+                pre_tokenizer: sequence_of("pretokenizers", &[split, metaspace(scheme)]),
+                decoder: metaspace(scheme),
+                post_processor,
+            }
+        };
         let mut vocab = vocabulary(&spm);
         match class {
             "T5Tokenizer" => {
@@ -518,19 +563,11 @@ impl SlowTokenizerBuilder {
                     .min(1 << 16);
                 let extra: Vec<String> = (0..count).map(|n| format!("<extra_id_{n}>")).collect();
                 vocab.extend(extra.iter().rev().map(|token| (token.as_str(), 0.0)));
-                extra
-                    .iter()
-                    .for_each(|token| self.add(json!({ "content": token, "special": true })));
-                let end = vocab
-                    .iter()
-                    .position(|(token, _)| *token == "</s>")
-                    .unwrap_or(1);
-                let text = |seq: &str| json!({ "seq": seq });
-                let last = json!({ "ids": [end] });
-
-                let parts = json!({ "normalizer": map, "pre_tokenizer": words("always"), "decoder": metaspace("always"),
-                    "post_processor": { "type": "TemplateProcessing", "single": [text("A"), last],
-                        "pair": [text("A"), last, text("B"), last] } });
+                for token in &extra {
+                    self.add(plain_token(token, true));
+                }
+                let one = |seq: &str| sequence(&[], seq, &["</s>".to_owned()], 0);
+                let parts = of_words("always", template(&one("A"), &one("B")));
                 let model = unigram(&vocab, 2, false);
                 self.finish(parts, &model)
             }
@@ -543,9 +580,8 @@ impl SlowTokenizerBuilder {
                     .chain(vocab.into_iter().skip(3))
                     .chain([(mask.as_str(), 0.0)])
                     .collect();
-                let scheme = self.prefix_scheme();
-                let parts = json!({ "normalizer": map, "pre_tokenizer": words(scheme), "decoder": metaspace(scheme),
-                    "post_processor": { "type": "RobertaProcessing", "cls": [bos, 0], "sep": [eos, 2] } });
+                let ends = self.framed_template("RobertaProcessing", BOS_EOS);
+                let parts = of_words(self.prefix_scheme(), ends);
                 let model = unigram(&vocab, 3, false);
                 self.finish(parts, &model)
             }
@@ -563,23 +599,28 @@ impl SlowTokenizerBuilder {
                     None | Some(Value::Bool(false) | Value::Null) => "first",
                     Some(_) => "always",
                 };
-                let mut parts = json!({ "decoder": bytes_decoder(true, prefix),
-                    "post_processor": self.bos_eos_template() });
+                let mut parts = ConvertedParts {
+                    decoder: bytes_decoder(true, prefix),
+                    post_processor: self.bos_eos_template(),
+                    ..ConvertedParts::default()
+                };
                 if gemma {
-                    parts["normalizer"] = space_normalizer();
-                    parts["pre_tokenizer"] = json!({ "type": "Split", "pattern": { "String": " " },
-                        "behavior": "MergedWithPrevious" });
+                    parts.normalizer = space_normalizer();
+                    parts.pre_tokenizer =
+                        r#"{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious"}"#
+                            .to_owned();
                 } else {
-                    parts["pre_tokenizer"] = metaspace(scheme);
-                    parts["pre_tokenizer"]["split"] = json!(false);
+                    parts.pre_tokenizer = whole_metaspace(scheme);
                 }
                 let unk = self.named("unk_token").filter(|_| gemma);
-                self.finish(parts, &spm.bpe(unk.as_deref(), true).to_string())
+                self.finish(parts, &spm.bpe(unk.as_deref(), true, false))
             }
             "CamembertTokenizer" => {
                 self.defaults = ROBERTA_DEFAULTS;
-                let [bos, pad, eos, unk, mask] = self.roberta_tokens();
-                self.add(json!({ "content": mask, "special": true, "lstrip": true }));
+                let [_, pad, _, unk, mask] = self.roberta_tokens();
+                let mut token = plain_token(&mask, true);
+                token["lstrip"] = Value::Bool(true);
+                self.add(token);
                 let first = ["<s>NOTUSED", &pad, "</s>NOTUSED", &unk].map(|token| (token, 0.0));
                 let vocab: Vec<(&str, f64)> = first
                     .into_iter()
@@ -587,42 +628,31 @@ impl SlowTokenizerBuilder {
                     .chain(vocab.into_iter().skip(1))
                     .chain([(mask.as_str(), 0.0)])
                     .collect();
-                let scheme = self.prefix_scheme();
-                let end = |token: &str| {
-                    let id = vocab.iter().position(|(other, _)| *other == token);
-                    id.map(|id| json!([token, id])).ok_or_else(|| {
-                        tokenizer_error(format!(
-                            "the SentencePiece model has no {token:?}. Add tokenizer.json"
-                        ))
-                    })
-                };
-                let parts = json!({ "normalizer": map, "pre_tokenizer": words(scheme), "decoder": metaspace(scheme),
-                    "post_processor": { "type": "RobertaProcessing", "cls": end(&bos)?, "sep": end(&eos)? } });
+                let ends = self.framed_template("RobertaProcessing", BOS_EOS);
+                let parts = of_words(self.prefix_scheme(), ends);
                 let model = unigram(&vocab, 3, false);
                 self.finish(parts, &model)
             }
             "DebertaV2Tokenizer" => {
                 self.defaults = DEBERTA_DEFAULTS;
-                let lowercase = self.switch("do_lower_case") == Some(true);
-                let lower = lowercase.then(|| json!({ "type": "Lowercase" }));
-                let strip = json!({ "type": "Strip", "strip_left": true, "strip_right": true });
-                let normalizers: Vec<Value> = lower
-                    .into_iter()
-                    .chain([strip])
-                    .chain(map)
-                    .chain([join_spaces()])
-                    .collect();
-                let splits = self.switch("split_by_punct") == Some(true);
-                let punctuation = splits.then(|| json!({ "type": "Punctuation" }));
                 let scheme = self.prefix_scheme();
-                let words: Vec<Value> =
-                    punctuation.into_iter().chain([metaspace(scheme)]).collect();
-                let cls = self.named("cls_token");
-                let sep = self.named("sep_token");
-                let parts = json!({ "decoder": metaspace(scheme),
-                    "normalizer": { "type": "Sequence", "normalizers": normalizers },
-                    "pre_tokenizer": { "type": "Sequence", "pretokenizers": words },
-                    "post_processor": { "type": "BertProcessing", "cls": cls, "sep": sep } });
+                let mut normalizers = Vec::new();
+                if self.switch("do_lower_case") == Some(true) {
+                    normalizers.push(r#"{"type":"Lowercase"}"#.to_owned());
+                }
+                normalizers.push(r#"{"type":"Strip"}"#.to_owned());
+                normalizers.extend(character_map(&spm));
+                normalizers.push(join_spaces());
+                let mut words = vec![metaspace(scheme)];
+                if self.switch("split_by_punct") == Some(true) {
+                    words.insert(0, r#"{"type":"Punctuation"}"#.to_owned());
+                }
+                let parts = ConvertedParts {
+                    normalizer: sequence_of("normalizers", &normalizers),
+                    pre_tokenizer: sequence_of("pretokenizers", &words),
+                    decoder: metaspace(scheme),
+                    post_processor: self.framed_template("BertProcessing", CLS_SEP),
+                };
                 let model = unigram(&vocab, spm.unk_id, false);
                 self.finish(parts, &model)
             }
@@ -639,23 +669,20 @@ impl SlowTokenizerBuilder {
             spm.rename(names);
         }
         for piece in spm.pieces.iter().filter(|piece| piece.is_control()) {
-            self.add(json!({ "content": piece.text, "special": true, "normalized": false }));
+            self.add(plain_token(&piece.text, true));
         }
         for (name, id, piece) in spm.named() {
             if id >= 0 && self.config.get(name).is_none() {
-                if self.config.is_null() {
-                    self.config = json!({});
-                }
-                self.config[name] = json!(piece);
+                self.config[name] = Value::from(piece);
             }
         }
         let model = if spm.is_bpe {
-            spm.own_bpe().to_string()
+            spm.bpe(Some(&spm.unk_piece), spm.byte_fallback, true)
         } else {
             unigram(&vocabulary(&spm), spm.unk_id, spm.byte_fallback)
         };
         let mut parts = sentencepiece_parts(&spm, self.switch("legacy"));
-        parts["post_processor"] = self.bos_eos_template();
+        parts.post_processor = self.bos_eos_template();
         self.finish(parts, &model)
     }
 }
@@ -668,19 +695,19 @@ fn vocabulary(spm: &SentencePieceModel) -> Vec<(&str, f64)> {
 }
 
 /// Returns the normalizer of a model that has a character map.
-fn character_map(spm: &SentencePieceModel) -> Option<Value> {
+fn character_map(spm: &SentencePieceModel) -> Option<String> {
     (!spm.charsmap.is_empty()).then(|| {
         let map = base64::encode(&spm.charsmap);
-        json!({ "type": "Precompiled", "precompiled_charsmap": map })
+        format!(r#"{{"type":"Precompiled","precompiled_charsmap":"{map}"}}"#)
     })
 }
 
 /// Normalizes, splits and decodes text as a SentencePiece model's own settings specify.
-fn sentencepiece_parts(spm: &SentencePieceModel, legacy: Option<bool>) -> Value {
+fn sentencepiece_parts(spm: &SentencePieceModel, legacy: Option<bool>) -> ConvertedParts {
     let legacy = legacy != Some(false);
-    let mut normalizers: Vec<Value> = character_map(spm).into_iter().collect();
+    let mut normalizers: Vec<String> = character_map(spm).into_iter().collect();
     if spm.remove_extra_whitespaces {
-        normalizers.extend([replace_regex(r"\A +| +\z", ""), join_spaces()]);
+        normalizers.extend([replace("Regex", r"\A +| +\z", ""), join_spaces()]);
     }
     if spm.escape_whitespaces {
         normalizers.push(space_normalizer());
@@ -689,11 +716,9 @@ fn sentencepiece_parts(spm: &SentencePieceModel, legacy: Option<bool>) -> Value 
     if spm.add_dummy_prefix {
         // Metaspace adds no prefix to a text that starts with `▁`, SentencePiece does.
         if legacy {
-            normalizers.push(replace_regex(r"\A▁", "▁▁"));
+            normalizers.push(replace("Regex", r"\A▁", "▁▁"));
         }
-        let mut prefix = metaspace(if legacy { "always" } else { "first" });
-        prefix["split"] = json!(false);
-        words.push(prefix);
+        words.push(whole_metaspace(if legacy { "always" } else { "first" }));
     }
     let whole: Vec<&str> = spm
         .pieces
@@ -702,12 +727,14 @@ fn sentencepiece_parts(spm: &SentencePieceModel, legacy: Option<bool>) -> Value 
         .map(|piece| piece.text.as_str())
         .collect();
     if !whole.is_empty() {
-        let pattern = json!({ "Regex": any_of(whole, 0) });
-        words.push(json!({ "type": "Split", "pattern": pattern, "behavior": "Isolated" }));
+        words.push(split_regex(&any_of(whole, 0)));
     }
-    json!({ "normalizer": { "type": "Sequence", "normalizers": normalizers },
-        "pre_tokenizer": { "type": "Sequence", "pretokenizers": words },
-        "decoder": bytes_decoder(spm.byte_fallback, spm.add_dummy_prefix) })
+    ConvertedParts {
+        normalizer: sequence_of("normalizers", &normalizers),
+        pre_tokenizer: sequence_of("pretokenizers", &words),
+        decoder: bytes_decoder(spm.byte_fallback, spm.add_dummy_prefix),
+        post_processor: String::new(),
+    }
 }
 
 /// Returns an expression that matches the longest of these strings. Strings with a common beginning
@@ -779,53 +806,92 @@ fn unsupported_class(class: &str, files: &str) -> crate::Error {
     ))
 }
 
-/// A sequence of a template, with the tokens around it.
-fn sequence(first: &[String], seq: &str, last: &[String], kind: u32) -> Vec<Value> {
-    let token = |token: &String| json!({ "token": token, "type_id": kind });
-    first
-        .iter()
-        .map(token)
-        .chain([json!({ "seq": seq, "type_id": kind })])
-        .chain(last.iter().map(token))
-        .collect()
+/// A token that is matched as it is written.
+fn plain_token(content: &str, special: bool) -> Value {
+    let mut token = Value::Null;
+    token["content"] = Value::from(content);
+    token["special"] = Value::Bool(special);
+    token
 }
 
-fn metaspace(scheme: &str) -> Value {
-    json!({ "type": "Metaspace", "replacement": SPM_SPACE, "prepend_scheme": scheme })
+/// A string as JSON text.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// A `Sequence` of parts; `children` is the name of their list.
+fn sequence_of(children: &str, members: &[String]) -> String {
+    format!(
+        r#"{{"type":"Sequence","{children}":[{}]}}"#,
+        members.join(",")
+    )
+}
+
+/// A sequence of a template, with the tokens around it.
+fn sequence(first: &[String], seq: &str, last: &[String], kind: u32) -> String {
+    let token = |token: &String| format!(r#"{{"token":{},"type_id":{kind}}}"#, quoted(token));
+    let mut all: Vec<String> = first.iter().map(token).collect();
+    all.push(format!(r#"{{"seq":"{seq}","type_id":{kind}}}"#));
+    all.extend(last.iter().map(token));
+    all.join(",")
+}
+
+/// The template of a sequence, and of a pair: one sequence after the other.
+fn template(first: &str, second: &str) -> String {
+    format!(r#"{{"type":"TemplateProcessing","single":[{first}],"pair":[{first},{second}]}}"#)
+}
+
+fn metaspace(scheme: &str) -> String {
+    format!(r#"{{"type":"Metaspace","replacement":"{SPM_SPACE}","prepend_scheme":"{scheme}"}}"#)
+}
+
+/// Metaspace that does not split at spaces.
+fn whole_metaspace(scheme: &str) -> String {
+    let metaspace = metaspace(scheme);
+    metaspace.replace('}', r#","split":false}"#)
+}
+
+fn split_regex(regex: &str) -> String {
+    let regex = quoted(regex);
+    format!(r#"{{"type":"Split","pattern":{{"Regex":{regex}}},"behavior":"Isolated"}}"#)
 }
 
 /// Replaces spaces by SentencePiece's space.
-fn space_normalizer() -> Value {
-    json!({ "type": "Replace", "pattern": { "String": " " }, "content": SPM_SPACE })
+fn space_normalizer() -> String {
+    replace("String", " ", SPM_SPACE)
 }
 
 /// Decodes SentencePiece's spaces, its bytes if the model has them, and strips the space that was
 /// added before the text.
-fn bytes_decoder(bytes: bool, strip: bool) -> Value {
-    let replace = json!({ "type": "Replace", "pattern": { "String": SPM_SPACE }, "content": " " });
-    let mut all = vec![replace];
+fn bytes_decoder(bytes: bool, strip: bool) -> String {
+    let mut all = vec![replace("String", SPM_SPACE, " ")];
+    let mut add = |part: &str| all.push(part.to_owned());
     if bytes {
-        all.push(json!({ "type": "ByteFallback" }));
+        add(r#"{"type":"ByteFallback"}"#);
     }
     if bytes || strip {
-        all.push(json!({ "type": "Fuse" }));
+        add(r#"{"type":"Fuse"}"#);
     }
     if strip {
-        all.push(json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 }));
+        add(r#"{"type":"Strip","content":" ","start":1,"stop":0}"#);
     }
-    json!({ "type": "Sequence", "decoders": all })
+    sequence_of("decoders", &all)
 }
 
 /// Replaces several spaces by one.
-fn join_spaces() -> Value {
-    replace_regex(" {2,}", " ")
+fn join_spaces() -> String {
+    replace("Regex", " {2,}", " ")
 }
 
-fn replace_regex(regex: &str, content: &str) -> Value {
-    json!({ "type": "Replace", "pattern": { "Regex": regex }, "content": content })
+/// Replaces a `String` or a `Regex`.
+fn replace(kind: &str, pattern: &str, content: &str) -> String {
+    let pattern = quoted(pattern);
+    format!(r#"{{"type":"Replace","pattern":{{"{kind}":{pattern}}},"content":"{content}"}}"#)
 }
 
 fn unigram(vocab: &[(&str, f64)], unk: usize, byte_fallback: bool) -> String {
-    json!({ "type": "Unigram", "unk_id": unk, "vocab": vocab, "byte_fallback": byte_fallback })
-        .to_string()
+    let vocab = json!(vocab);
+    format!(
+        r#"{{"type":"Unigram","unk_id":{unk},"byte_fallback":{byte_fallback},"vocab":{vocab}}}"#
+    )
 }
