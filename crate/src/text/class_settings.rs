@@ -7,6 +7,7 @@
 use serde_json::Value;
 
 use super::tokenizer_file::TokenizerFile;
+use crate::util::json::literal;
 
 const METASPACE: &str = r#"{"type":"Metaspace","replacement":"▁","split":false}"#;
 const STRIP: &str = r#"{"type":"Strip","content":" ","start":1,"stop":0}"#;
@@ -50,11 +51,6 @@ pub(super) fn apply_class_settings(file: &mut TokenizerFile, config: &Value) {
         ("LlamaTokenizer", Some(prefix)) => set_llama_prefix(file, prefix, config),
         _ => {}
     }
-}
-
-/// Parses JSON text of this file.
-fn constant(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_default()
 }
 
 fn set_bert_normalizer(entry: &mut Value, config: &Value) {
@@ -102,10 +98,10 @@ fn set_llama_prefix(file: &mut TokenizerFile, prefix: bool, config: &Value) {
             "first"
         };
         if file.pre_tokenizer.is_null() {
-            file.pre_tokenizer = constant(METASPACE);
+            file.pre_tokenizer = literal(METASPACE);
         }
         if let Some(Value::Array(steps)) = file.decoder.get_mut("decoders") {
-            steps.push(constant(STRIP));
+            steps.push(literal(STRIP));
         }
         set_metaspace(file, scheme);
     } else {

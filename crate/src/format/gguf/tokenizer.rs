@@ -5,6 +5,7 @@ use super::pretokenizer::{
 };
 use super::special::{GgufSpecialTokens, TYPE_NORMAL, strips_whitespace};
 use super::{Gguf, MetadataValue as Meta};
+use crate::util::json::literal;
 use crate::util::{base64, json as python};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -120,15 +121,28 @@ fn tokenizer_sections(normalizer: Value, pre_tokenizer: Value, model: Value) -> 
 
 /// The decoder for vocabularies of characters, with U+2581 for a space and `<0x0A>` for a byte.
 fn character_decoder(prefix: bool) -> Value {
-    let mut stages = vec![
-        json!({"type": "Replace", "pattern": {"String": SPACE_MARKER}, "content": " "}),
-        json!({"type": "ByteFallback"}),
-        json!({"type": "Fuse"}),
-    ];
-    if prefix {
-        stages.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
-    }
-    json!({"type": "Sequence", "decoders": stages})
+    let strip = if prefix {
+        r#",{"type":"Strip","content":" ","start":1,"stop":0}"#
+    } else {
+        ""
+    };
+    literal(&format!(
+        r#"{{"type":"Sequence","decoders":[{{"type":"Replace","pattern":{{"String":"{SPACE_MARKER}"}},"content":" "}},{{"type":"ByteFallback"}},{{"type":"Fuse"}}{strip}]}}"#
+    ))
+}
+
+/// Replaces spaces by the marker.
+fn replace_spaces() -> Value {
+    literal(&format!(
+        r#"{{"type":"Replace","pattern":{{"String":" "}},"content":"{SPACE_MARKER}"}}"#
+    ))
+}
+
+/// Puts the marker before a text.
+fn prepend_space() -> Value {
+    literal(&format!(
+        r#"{{"type":"Prepend","prepend":"{SPACE_MARKER}"}}"#
+    ))
 }
 
 impl<'a> GgufVocabulary<'a> {
@@ -262,12 +276,16 @@ impl<'a> GgufVocabulary<'a> {
                 })
                 .collect()
         };
-        let byte_level = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": regex});
+        let byte_level = |regex: bool| {
+            literal(&format!(
+                r#"{{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":{regex}}}"#
+            ))
+        };
         let mut stages: Vec<Value> = Vec::new();
         for (index, regex) in pre.regexes.iter().enumerate() {
             stages.push(match regex.as_str() {
                 GPT2_REGEX if bytes && index + 1 == pre.regexes.len() => break,
-                DIGIT_REGEX => json!({"type": "Digits", "individual_digits": true}),
+                DIGIT_REGEX => literal(r#"{"type":"Digits","individual_digits":true}"#),
                 regex => {
                     json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false})
                 }
@@ -285,9 +303,7 @@ impl<'a> GgufVocabulary<'a> {
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": !bytes,
             "byte_fallback": !bytes && self.has_byte_tokens(), "ignore_merges": pre.ignore_merges, "vocab": self.vocab(), "merges": merges});
         let normalizer = match pre.alphabet {
-            TokenAlphabet::Spaces => {
-                json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER})
-            }
+            TokenAlphabet::Spaces => replace_spaces(),
             _ => Value::Null,
         };
         let decoder = if bytes {
@@ -305,13 +321,11 @@ impl<'a> GgufVocabulary<'a> {
     /// merges sorted by score.
     fn sentencepiece_bpe(&self) -> Result<TokenizerSections> {
         let prefix = self.flag("add_space_prefix", true);
-        let replace =
-            json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER});
-        let prepend = json!({"type": "Prepend", "prepend": SPACE_MARKER});
         let normalizer = if prefix {
-            json!({"type": "Sequence", "normalizers": [prepend, replace]})
+            let members = Value::Array(vec![prepend_space(), replace_spaces()]);
+            json!({"type": "Sequence", "normalizers": members})
         } else {
-            replace
+            replace_spaces()
         };
         let unknown = self
             .gguf
@@ -375,22 +389,26 @@ impl<'a> GgufVocabulary<'a> {
             _ => None,
         };
         let prefix = self.flag("add_space_prefix", false);
-        let metaspace = |scheme: &str| json!({"type": "Metaspace", "replacement": SPACE_MARKER, "prepend_scheme": scheme, "split": true});
+        let metaspace = |scheme: &str| {
+            literal(&format!(
+                r#"{{"type":"Metaspace","replacement":"{SPACE_MARKER}","prepend_scheme":"{scheme}","split":true}}"#
+            ))
+        };
         if self.flag("remove_extra_whitespaces", false) {
             // Then every word begins with a space, including the first.
-            let words = json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")]});
+            let split = literal(r#"{"type":"WhitespaceSplit"}"#);
+            let members = Value::Array(vec![split, metaspace("always")]);
+            let words = json!({"type": "Sequence", "pretokenizers": members});
             return Ok((
                 tokenizer_sections(charsmap.unwrap_or_default(), words, model),
                 metaspace("always"),
             ));
         }
-        let prepend = prefix.then(|| json!({"type": "Prepend", "prepend": SPACE_MARKER}));
-        let replace =
-            json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARKER});
+        let prepend = prefix.then(prepend_space);
         let steps: Vec<Value> = charsmap
             .into_iter()
             .chain(prepend)
-            .chain([replace])
+            .chain([replace_spaces()])
             .collect();
         let normalizer = json!({"type": "Sequence", "normalizers": steps});
         Ok((
@@ -424,11 +442,12 @@ impl<'a> GgufVocabulary<'a> {
             "max_input_chars_per_word": 100, "vocab": vocab});
         let lowercase = self.flag("normalizer.lowercase", true);
         let strip_accents = self.flag("normalizer.strip_accents", lowercase);
-        let normalizer = json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
-            "strip_accents": strip_accents, "lowercase": lowercase});
-        let decoder = json!({"type": "WordPiece", "prefix": "##", "cleanup": true});
+        let normalizer = literal(&format!(
+            r#"{{"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,"strip_accents":{strip_accents},"lowercase":{lowercase}}}"#
+        ));
+        let decoder = literal(r###"{"type":"WordPiece","prefix":"##","cleanup":true}"###);
         Ok((
-            tokenizer_sections(normalizer, json!({"type": "BertPreTokenizer"}), model),
+            tokenizer_sections(normalizer, literal(r#"{"type":"BertPreTokenizer"}"#), model),
             decoder,
         ))
     }
