@@ -46,7 +46,7 @@ const HANDLERS: Record<string, Handler> = {
 export function createFetch(models: ServedModels): typeof fetch {
   const registry = new ModelRegistry(models);
   return async (input, init) => {
-    const request = new Request(input, init);
+    const request = requestOf(input, init);
     const { signal } = request;
     signal.throwIfAborted();
     // A separate controller: the response outlives the call, and cancelling its stream must stop the model.
@@ -59,6 +59,18 @@ export function createFetch(models: ServedModels): typeof fetch {
     });
     return Promise.race([respond(registry, request, controller), isAborted]);
   };
+}
+
+/** The request of a call. Servers such as Nitro and h3 pass objects of their own, which `Request` does not accept. */
+function requestOf(input: RequestInfo | URL, init?: RequestInit): Request {
+  try {
+    return new Request(input, init);
+  } catch (thrown) {
+    const { url, method, headers, body, signal } = Object(input) as Partial<Request>;
+    if (typeof url !== "string" || !method || !headers) throw thrown;
+    // Node requires `duplex` for a stream, and its types do not know it.
+    return new Request(url, { method, headers: [...headers], ...(signal ? { signal } : {}), ...(body ? { body, duplex: "half" } : {}), ...init } as RequestInit);
+  }
 }
 
 /** Answers a request. Errors become responses. */

@@ -240,6 +240,23 @@ test("requests read no files of the server, and paths are decoded or refused", a
   for (const path of ["models/%", "responses/%E0", "responses/%E0/input_items"]) assert.deepEqual(await refused(path).then(([status, message]) => [status, /not valid percent-encoding/.test(message)]), [400, true], path);
 });
 
+test("requests of servers that are no instances of Request are answered", async () => {
+  // As srvx makes them for Nitro and h3: Request's prototype without its private fields.
+  const lookalike = (url, { method = "GET", body, headers = {}, signal }) => {
+    const native = new Request(url, { method, body, headers });
+    const fields = { url, method, headers: native.headers, body: native.body, signal };
+    return Object.create(Request.prototype, Object.fromEntries(Object.entries(fields).map(([name, value]) => [name, { value }])));
+  };
+  const fetch = jerboa.createFetch(await load());
+  assert.equal((await (await fetch(lookalike("http://jerboa/v1/models", {}))).json()).data[0].id, "org/name");
+  const body = JSON.stringify({ messages: user("hi") });
+  const post = { method: "POST", body, headers: { "content-type": "application/json" } };
+  const answer = await (await fetch(lookalike("http://jerboa/v1/chat/completions", post))).json();
+  assert.equal(answer.choices[0].message.content, "hi");
+  await assert.rejects(fetch(lookalike("http://jerboa/v1/chat/completions", { ...post, signal: AbortSignal.abort() })), { name: "AbortError" });
+  await assert.rejects(fetch({}), TypeError);
+});
+
 test("a client repeats no request that fails because of the model or the device", async () => {
   let attempts = 0;
   const failing = (name, options) => () => {
