@@ -1,4 +1,4 @@
-/** Lazy models on Node over the fake engine: shared loads, cancelled and failed ones, availability with and without a GPU. */
+/** Lazy models on Node over the fake engine: shared loads, cancelled and failed ones, availability with and without a GPU; and objects of incomplete answers. */
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -96,4 +96,18 @@ test("availability follows the host's GPU", async () => {
   }
   await model.load();
   assert.equal(await model.availability(), "available");
+});
+
+test("an object that a limit or a stop string cut is an error that says so", async () => {
+  const { parseAnswer } = await import(`${facade.url}/integrations/schema.js`);
+  assert.deepEqual(parseAnswer("useObject", '{"a": 1}', "stop"), { a: 1 });
+  const refused = (text, finish) => {
+    try {
+      return parseAnswer("useObject", text, finish);
+    } catch ({ code, message }) {
+      return `${code}: ${message}`;
+    }
+  };
+  assert.equal(refused('{"a"', "length"), "request: useObject: the object is incomplete: the answer reached its limit of tokens. Raise 'max_completion_tokens', or load the model with a larger maxContext.");
+  for (const text of ['{"a"', ""]) assert.equal(refused(text, "stop"), "request: useObject: the object is incomplete: a string of 'stop' ended the answer. Leave out 'stop'; the schema ends the object.");
 });

@@ -114,6 +114,21 @@ test("max_tokens ends a document with finish_reason length, and sessions have gr
   assert.deepEqual(texts, [true, true]);
 });
 
+test("a stop string ends a document with finish_reason stop, and is not part of it", { timeout: PATIENCE }, async () => {
+  const { whole, cut, pieces } = await page.evaluate(async (response_format) => {
+    const whole = await answer({ response_format, temperature: 0 });
+    const cut = await answer({ response_format, temperature: 0, stop: ":" });
+    const stream = await model.chat.completions.create({ messages, response_format, temperature: 0, max_tokens: 160, stop: [":"], stream: true });
+    const pieces = [];
+    for await (const { choices: [choice] } of stream) pieces.push([choice.delta.content ?? "", choice.finish_reason]);
+    return { whole, cut, pieces };
+  }, jsonSchema(PERSON));
+  const before = whole.text.slice(0, whole.text.indexOf(":"));
+  assert.ok(before.startsWith("{"), whole.text);
+  assert.deepEqual([cut.text, cut.finish], [before, "stop"]);
+  assert.deepEqual([pieces.map(([text]) => text).join(""), pieces.at(-1)[1]], [before, "stop"]);
+});
+
 test("what cannot be enforced is refused by name, and the model stays usable", { timeout: PATIENCE }, async () => {
   const said = await page.evaluate(async () => {
     const schema = (schema) => ({ response_format: { type: "json_schema", json_schema: { name: "x", schema } } });

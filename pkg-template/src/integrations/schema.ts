@@ -1,6 +1,6 @@
 /** Schemas of objects that models write: JSON Schema, or a schema library's own. */
 
-import { JerboaError } from "../index.js";
+import { type FinishReason, JerboaError } from "../index.js";
 
 /** A schema in JSON Schema's form. */
 export type JsonSchema = Record<string, unknown>;
@@ -25,6 +25,16 @@ export function jsonSchemaOf(schema: JsonSchema | StandardSchema<unknown>): Json
   const { jsonSchema, vendor } = (schema as StandardSchema<unknown>)["~standard"];
   if (!jsonSchema) throw new JerboaError("request", `The schema of '${vendor}' cannot be converted to JSON Schema. Pass a JSON Schema, or a schema of Zod 4.2 or newer.`);
   return jsonSchema.input({ target: "draft-2020-12" });
+}
+
+/** The value of a complete answer. @throws {@link JerboaError} `request` for one that its limit of tokens or a stop string cut. */
+export function parseAnswer(where: string, text: string, finish: FinishReason | undefined): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (thrown) {
+    const reason = finish === "length" ? "the answer reached its limit of tokens. Raise 'max_completion_tokens', or load the model with a larger maxContext" : "a string of 'stop' ended the answer. Leave out 'stop'; the schema ends the object";
+    throw new JerboaError("request", `${where}: the object is incomplete: ${reason}.`, { cause: thrown });
+  }
 }
 
 /** A parsed value, validated by the schema's library if it is one. */

@@ -1,9 +1,9 @@
 /** Hooks for single calls: completions, objects, embeddings, transcription, speech. */
 
 import { useCallback, useState } from "react";
-import type { AudioInput, ChatCompletionCreateParams, EmbedInput, EmbedOptions, GenerateOptions, ListenOptions, SpeechCreateParams, Transcript, TranscribeOptions } from "../index.js";
+import type { AudioInput, ChatCompletionCreateParams, EmbedInput, EmbedOptions, FinishReason, GenerateOptions, ListenOptions, SpeechCreateParams, Transcript, TranscribeOptions } from "../index.js";
 import { parsePartialJson } from "../integrations/partial-json.js";
-import { type JsonSchema, jsonSchemaOf, type StandardSchema, validated } from "../integrations/schema.js";
+import { type JsonSchema, jsonSchemaOf, parseAnswer, type StandardSchema, validated } from "../integrations/schema.js";
 import type { LazySource } from "../integrations/lazy-model.js";
 import { type Call, type CallState, type ModelOptions, useCall } from "./call.js";
 
@@ -72,13 +72,15 @@ export function useObject<T = unknown>(model: LazySource, { schema, system, requ
       const format = { type: "json_schema" as const, json_schema: { name: "object", schema: jsonSchemaOf(schema), strict: true } };
       const stream = await model.chat.completions.create({ ...request, messages, stream: true, response_format: format }, { signal });
       let text = "";
+      let finish: FinishReason | undefined;
       for await (const { choices: [choice] } of stream) {
+        finish = choice?.finish_reason ?? finish;
         if (!choice?.delta.content) continue;
         text += choice.delta.content;
         show(parsePartialJson(text) as PartialObject<T> | undefined);
       }
       if (signal.aborted) return undefined;
-      const made = await validated(schema, JSON.parse(text));
+      const made = await validated(schema, parseAnswer("useObject", text, finish));
       show(made as PartialObject<T>);
       return made;
     });
