@@ -37,6 +37,9 @@ const SPEC = {
   background: validator("false or omitted (the page waits for its responses)", (v) => v === false),
 };
 
+/** Codes of failures that the request caused; OpenAI has one code for them. */
+const INVALID_PROMPT: ReadonlySet<string> = new Set(["request", "context_full", "chat_template", "unsupported_option"]);
+
 /** Responses of one model. */
 export class ResponseRunner {
   readonly store: ResponseStore;
@@ -162,7 +165,7 @@ class ResponseEvents {
     } catch (thrown) {
       const error = JerboaError.from(thrown);
       response.status = "failed";
-      response.error = { code: "server_error", message: error.message };
+      response.error = { code: INVALID_PROMPT.has(error.code) ? "invalid_prompt" : "server_error", message: error.message };
       finish();
       const event = this.#event({ type: "response.failed", response });
       failures.set(event, error);

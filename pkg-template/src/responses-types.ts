@@ -226,7 +226,7 @@ export interface ModelResponse {
   created_at: number;
   completed_at: number | null;
   status: "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
-  error: { code: "server_error"; message: string } | null;
+  error: { code: "server_error" | "invalid_prompt"; message: string } | null;
   incomplete_details: { reason: "max_output_tokens" } | null;
   instructions: string | null;
   max_output_tokens: number | null;

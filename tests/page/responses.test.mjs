@@ -231,6 +231,8 @@ test("a failure is an error, and in a stream its last event", async () => {
   const { type, response } = events.at(-1);
   assert.deepEqual([type, response.status, response.error.code], ["response.failed", "failed", "server_error"]);
   assert.match(response.error.message, /lost/);
+  const refused = await collect(await other.responses.create({ input: "x", grammar: { type: "regex", pattern: "" }, stream: true }));
+  assert.deepEqual([refused.at(-1).type, refused.at(-1).response.error.code], ["response.failed", "invalid_prompt"]);
 });
 
 test("what a page cannot do is refused by name", async () => {
