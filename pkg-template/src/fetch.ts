@@ -2,7 +2,7 @@
 
 import { pcm16, wavHeader } from "./audio-input.js";
 import { checked, describe, everyItem, valid, validator } from "./check.js";
-import { failures, invalidRequest, JerboaError } from "./errors.js";
+import { failures, invalidRequest, JerboaError, textOf as messageOf } from "./errors.js";
 import { UNUSABLE_MODEL } from "./load.js";
 import type { Model } from "./model.js";
 import { RERANK_SPEC } from "./schema.js";
@@ -189,9 +189,11 @@ class ModelRegistry {
       (thrown: unknown) => {
         // The next request tries again.
         this.#loaded.delete(name);
-        // Errors of the caller's own code are no bugs of this package.
-        const { code, message = thrown } = Object(thrown) as { code?: unknown; message?: unknown };
-        throw code ? thrown : new JerboaError("internal", String(message), { cause: thrown });
+        if (thrown instanceof JerboaError || (thrown as Error | null)?.name === "AbortError") throw thrown;
+        // The caller's own code failed: neither a bug of this package nor a fault of the client.
+        const error = new JerboaError("request", messageOf(thrown), { cause: thrown });
+        loaderFailures.add(error);
+        throw error;
       },
     );
     this.#loaded.set(name, loading);
@@ -205,6 +207,9 @@ function isModel(value: unknown): value is Model {
 
 /** The length in a streamed WAV file's header, as encoders write to a pipe. */
 const UNKNOWN_WAV_BYTES = 2 ** 32 - 38;
+
+/** Failures of functions that load models: of code `request`, as in the hooks, but not of the client's request. */
+const loaderFailures = new WeakSet<JerboaError>();
 
 /** Status codes of invalid requests; retrying them cannot help. */
 const STATUS: Record<string, number> = { request: 400, chat_template: 400, context_full: 400, unsupported_option: 400, model_name: 404, not_found: 404, unloaded: 410, aborted: 499 };
@@ -289,9 +294,10 @@ async function listModels(registry: ModelRegistry, pathname: string): Promise<Re
 
 /** An error in OpenAI's format, with its status code. */
 function described(thrown: unknown): [body: { error: object }, status: number] {
-  const { code, message } = JerboaError.from(thrown);
+  const error = JerboaError.from(thrown);
+  const { code, message } = error;
   // Clients repeat what fails with 500, the AI SDK also against `x-should-retry`. A model that cannot run here is not loaded again.
-  const status = STATUS[code] ?? (UNUSABLE_MODEL.has(code) ? 422 : 500);
+  const status = loaderFailures.has(error) ? 500 : (STATUS[code] ?? (UNUSABLE_MODEL.has(code) ? 422 : 500));
   return [{ error: { message, code, param: null, type: status < 500 ? "invalid_request_error" : "server_error" } }, status];
 }
 

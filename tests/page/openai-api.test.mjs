@@ -397,11 +397,11 @@ test("speech is streamed as the bytes of its file", async () => {
 });
 
 test("a load that fails with the caller's own error is reported with its message", async () => {
-  for (const thrown of [new Error("The user pressed 'No'"), "The user pressed 'No'"]) {
+  for (const thrown of [new Error("The user pressed 'No'"), "The user pressed 'No'", Object.assign(new Error("The user pressed 'No'"), { code: "ENOENT" }), new DOMException("The user pressed 'No'", "DataError")]) {
     const fetch = jerboa.createFetch({ a: () => { throw thrown; } });
     const response = await fetch("http://jerboa/v1/chat/completions", { method: "POST", body: JSON.stringify({ model: "a", messages: user("x") }) });
     assert.equal(response.status, 500);
-    const { message, type } = (await response.json()).error;
-    assert.deepEqual([message, type], ["The user pressed 'No'.", "server_error"]);
+    const { message, type, code } = (await response.json()).error;
+    assert.deepEqual([message, type, code], ["The user pressed 'No'.", "server_error", "request"]);
   }
 });

@@ -61,6 +61,11 @@ function open(more) {
   return { client, ask, events, lines, fetch };
 }
 
+test("a function that cannot load its model leaves the request to the server", options, async () => {
+  const { ask } = open({ policy: "local-first", local: { chat: () => { throw new TypeError("no such host"); } } });
+  assert.deepEqual(await ask("chat"), ["from afar", "remote"]);
+});
+
 test("by default nothing leaves the device, even if the model cannot load", options, async () => {
   const { ask, lines } = open();
   assert.deepEqual(await ask("chat"), ["one two", "local"]);

@@ -176,7 +176,9 @@ async function mayTryOther(route: Route, response: Response): Promise<boolean> {
   if (response.ok) return false;
   if (route === "remote") return isUnreachable(response.status);
   const { error } = ((await response.clone().json().catch(() => ({}))) ?? {}) as { error?: { code?: string } };
-  return TRY_OTHER.has(error?.code ?? "internal");
+  const { code = "internal" } = error ?? {};
+  // A request that is refused with 500 has a model whose own loading function failed.
+  return TRY_OTHER.has(code) || (code === "request" && response.status >= 500);
 }
 
 /** The response with its route in a header. */
