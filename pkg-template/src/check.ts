@@ -79,6 +79,15 @@ export const valid = {
   },
 } as const;
 
+/** The options that errors are about, for `param` of OpenAI's errors. */
+export const faultyOptions = new WeakMap<JerboaError, string>();
+
+/** Notes the option that an error is about. Where a nested one is validated, `where` ends with the options around it. */
+export function atOption(where: string, name: string, error: JerboaError): JerboaError {
+  faultyOptions.set(error, [...where.split(": ").slice(1), name].join("."));
+  return error;
+}
+
 /** Throws unless an argument is valid. */
 export function requireValid(where: string, name: string, value: unknown, { expected, accepts, item, entry }: Validator): void {
   if (accepts(value)) return;
@@ -98,9 +107,13 @@ export function checked<T extends object>(where: string, given: T | undefined | 
   requireValid(where, "the options", given, valid.object);
   for (const [name, value] of Object.entries(given)) {
     const option = Object.hasOwn(spec, name) ? spec[name] : undefined;
-    if (!option) throw invalidRequest(unknown(where, name, Object.keys(spec)));
+    if (!option) throw atOption(where, name, invalidRequest(unknown(where, name, Object.keys(spec))));
     if (value === undefined || value === null) continue;
-    requireValid(where, `'${name}'`, value, option);
+    try {
+      requireValid(where, `'${name}'`, value, option);
+    } catch (thrown) {
+      throw atOption(where, name, thrown as JerboaError);
+    }
     result[name] = value;
   }
   return result as T;

@@ -1,7 +1,7 @@
 /** A `fetch` that serves OpenAI's HTTP API from loaded models: paths, status codes and streams. */
 
 import { pcm16, wavHeader } from "./audio-input.js";
-import { checked, describe, everyItem, valid, validator } from "./check.js";
+import { atOption, checked, describe, everyItem, faultyOptions, valid, validator } from "./check.js";
 import { failures, invalidRequest, JerboaError, textOf as messageOf } from "./errors.js";
 import { UNUSABLE_MODEL } from "./load.js";
 import type { Model } from "./model.js";
@@ -147,7 +147,7 @@ class ModelRegistry {
   async get(name: unknown): Promise<Model> {
     if (isModel(this.#models)) return this.#models;
     const known = typeof this.#models === "function" ? undefined : Object.keys(this.#models);
-    if (typeof name !== "string") throw invalidRequest(`The request must name a 'model'${known ? `: ${known.join(", ")}` : ""}.`);
+    if (typeof name !== "string") throw atOption("", "model", invalidRequest(`The request must name a 'model'${known ? `: ${known.join(", ")}` : ""}.`));
     const model = known && !known.includes(name) ? undefined : await this.#load(name);
     if (model) return model;
     throw new JerboaError("model_name", `There is no model '${name}' here.${known ? ` Use ${known.join(", ")}.` : ""}`);
@@ -298,7 +298,7 @@ function described(thrown: unknown): [body: { error: object }, status: number] {
   const { code, message } = error;
   // Clients repeat what fails with 500, the AI SDK also against `x-should-retry`. A model that cannot run here is not loaded again.
   const status = loaderFailures.has(error) ? 500 : (STATUS[code] ?? (UNUSABLE_MODEL.has(code) ? 422 : 500));
-  return [{ error: { message, code, param: null, type: status < 500 ? "invalid_request_error" : "server_error" } }, status];
+  return [{ error: { message, code, param: faultyOptions.get(error) ?? null, type: status < 500 ? "invalid_request_error" : "server_error" } }, status];
 }
 
 /** The response of an error. The header stops clients from retrying: the result would be the same. */

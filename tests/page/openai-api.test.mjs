@@ -369,6 +369,20 @@ test("a body that is no object, or has unknown or wrong fields, has status 400",
   assert.deepEqual(await post("rerank", { ...rerank, top_n: null, instruction: null }), [200, undefined]);
 });
 
+test("an error names the field of the request in param, as OpenAI's do", async () => {
+  const fetch = jerboa.createFetch({ chat: await load() });
+  const client = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch, maxRetries: 0 });
+  const base = { model: "chat", messages: user("x") };
+  for (const [fields, param] of [
+    [{ temperature: 9 }, "temperature"],
+    [{ temprature: 1 }, "temprature"],
+    [{ stream: true, stream_options: { include_usage: "yes" } }, "stream_options.include_usage"],
+    [{ model: undefined }, "model"],
+    [{ model: "gpt" }, null],
+  ]) await assert.rejects(client.chat.completions.create({ ...base, ...fields }), (error) => error.param === param || assert.equal(error.param, param, error.message));
+  await assert.rejects(client.responses.create({ model: "chat", input: "x", text: { verbose: "low" } }), { status: 400, param: "text.verbose" });
+});
+
 test("speech is streamed as the bytes of its file", async () => {
   const model = await jerboa.loadModel("org/kani", { worker: false, codec: "org/codec" });
   const fetch = jerboa.createFetch(model);
