@@ -6,9 +6,11 @@ import { env, stdin, stdout } from "node:process";
 import { createInterface } from "node:readline/promises";
 import { bytesText, note, print, printJson, printPart, ProgressBar, table } from "./cli-output.js";
 import { originOf, startServer } from "./cli-serve.js";
+import { useMediaFetch } from "./download.js";
 import { invalidRequest, JerboaError } from "./errors.js";
 import type { ChatMessage, LoadOptions, Model } from "./index.js";
 import { cachedModels, createFetch, deleteModel, deviceReport, diagnose, loadModel } from "./node.js";
+import { createPublicFetch } from "./node-public-fetch.js";
 
 /** A flag of a command. */
 export interface CommandOption {
@@ -224,7 +226,7 @@ async function speak(call: Invocation): Promise<void> {
 }
 
 async function serve(call: Invocation): Promise<void> {
-  const { host = "127.0.0.1", port = 8080, "api-key": key, origin = [] } = call.values as { host?: string; port?: number; "api-key"?: string; origin?: string[] };
+  const { host = "127.0.0.1", port = 8080, "api-key": key, origin = [], "allow-private-urls": allowsPrivate } = call.values as { host?: string; port?: number; "api-key"?: string; origin?: string[]; "allow-private-urls"?: boolean };
   if (!Number.isInteger(port) || port < 0 || port > MAX_PORT) throw invalidRequest(`serve: '--port' must be a whole number from 0 to ${MAX_PORT}, not ${port}.`);
   if (key === "") throw invalidRequest("serve: '--api-key' must be a key, not an empty string.");
   const models: Record<string, Model> = {};
@@ -232,6 +234,7 @@ async function serve(call: Invocation): Promise<void> {
   const server = await startServer({ host, port, apiKey: key ?? (env.JERBOA_API_KEY || undefined), origins: origin.map(originOf) });
   try {
     for (const source of call.args) models[source] = await load(source, call);
+    if (!allowsPrivate) useMediaFetch(createPublicFetch());
     server.serve(createFetch(models));
     if (call.json) printJson({ url: `${server.url}/v1`, models: Object.keys(models) });
     else print(`OpenAI's API at ${server.url}/v1 with ${Object.keys(models).join(", ")}`);
@@ -342,6 +345,7 @@ export const COMMANDS: Command[] = [
       { name: "port", short: "p", kind: "number", about: "8080 by default; 0 selects a free port" },
       { name: "api-key", kind: "text", about: "API key that clients must send; JERBOA_API_KEY by default" },
       { name: "origin", kind: "text", multiple: true, about: "CORS origin to allow besides localhost; may be repeated; '*' allows all" },
+      { name: "allow-private-urls", kind: "boolean", about: "fetch images of requests from private and local addresses too" },
     ],
   },
   {

@@ -18,14 +18,26 @@ export class StatusError extends Error {
   }
 }
 
+/** The `fetch` of the host. */
+const hostFetch: typeof fetch = (input, init) => (platform()?.fetch ?? fetch)(input, init);
+let mediaFetch = hostFetch;
+
+/** Sets the `fetch` of images that messages name by URL, for a server whose clients may not reach every address. */
+export function useMediaFetch(given: typeof fetch): void {
+  mediaFetch = given;
+}
+
+/** The image at an address of a message. */
+export const downloadMedia = (address: URL, signal?: AbortSignal): Promise<Blob> => download(address, signal, mediaFetch);
+
 /**
  * The content at an address. A connection that breaks, or sends nothing for {@link FETCH_STALL_MS}, is opened again.
  * @throws An `Error` that names the host, or the signal's reason.
  */
-export async function download(address: string | URL, signal?: AbortSignal): Promise<Blob> {
+export async function download(address: string | URL, signal?: AbortSignal, send = hostFetch): Promise<Blob> {
   for (let attempt = 1; ; attempt++) {
     try {
-      return await attemptDownload(address, signal);
+      return await attemptDownload(address, signal, send);
     } catch (thrown) {
       if (signal?.aborted || !(thrown instanceof Interrupted) || attempt === ATTEMPTS) throw thrown;
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * 2 ** (attempt - 1)));
@@ -33,14 +45,14 @@ export async function download(address: string | URL, signal?: AbortSignal): Pro
   }
 }
 
-async function attemptDownload(address: string | URL, signal: AbortSignal | undefined): Promise<Blob> {
+async function attemptDownload(address: string | URL, signal: AbortSignal | undefined, send: typeof fetch): Promise<Blob> {
   const stall = new AbortController();
   const end = (): void => stall.abort(signal?.reason);
   if (signal?.aborted) end();
   signal?.addEventListener("abort", end, { once: true });
   const { host } = new URL(address, globalThis.document?.baseURI ?? globalThis.location?.href);
   try {
-    const response = await moving(host, stall, (platform()?.fetch ?? fetch)(address, { signal: stall.signal }));
+    const response = await moving(host, stall, send(address, { signal: stall.signal }));
     if (!response.ok) throw new StatusError(response.status);
     const type = response.headers.get("content-type") ?? "";
     const reader = response.body?.getReader();

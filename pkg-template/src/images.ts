@@ -2,7 +2,7 @@
 
 import { describe } from "./check.js";
 import { cspAdvice } from "./csp.js";
-import { download, StatusError } from "./download.js";
+import { downloadMedia, StatusError } from "./download.js";
 import { aborted, JerboaError, invalidRequest } from "./errors.js";
 import { isDetached } from "./plain-json.js";
 import { platform } from "./platform.js";
@@ -117,12 +117,13 @@ async function fetched(where: string, address: string, signal: AbortSignal | und
   const known = blobs.get(url.href);
   if (known) return { image: known, key: keyOf(known) };
   try {
-    const image = await download(url, signal);
+    const image = await downloadMedia(url, signal);
     if (!isBlob) return { image };
     rememberBlob(url.href, image);
     return { image, key: keyOf(image) };
   } catch (thrown) {
     if (signal?.aborted) throw aborted(where);
+    if (thrown instanceof JerboaError) throw thrown;
     if (thrown instanceof StatusError) throw new JerboaError("network", `${where}: the image at ${short} could not be fetched (HTTP ${thrown.status}). Check the URL.`);
     // Browsers report a violation of the page's policy after the failure.
     await new Promise((resolve) => setTimeout(resolve));

@@ -110,12 +110,48 @@ declare module "node:util" {
   };
 }
 
+declare module "node:dns" {
+  export interface LookupAddress {
+    address: string;
+    family: number;
+  }
+  export function lookup(name: string, options: { all: true }, done: (error: Error | null, addresses: LookupAddress[]) => void): void;
+}
+
+declare module "node:net" {
+  export class BlockList {
+    addSubnet(net: string, prefix: number, family: "ipv4" | "ipv6"): void;
+    check(address: string, family: "ipv4" | "ipv6"): boolean;
+  }
+  /** 4 or 6; 0 for text that is no address. */
+  export function isIP(text: string): number;
+}
+
+declare module "node:https" {
+  export { request } from "node:http";
+}
+
 declare module "node:http" {
+  import type { LookupAddress } from "node:dns";
   export interface IncomingMessage extends AsyncIterable<Uint8Array> {
     readonly method?: string;
     readonly url?: string;
+    readonly statusCode?: number;
     readonly headers: Record<string, string | undefined>;
+    destroy(): void;
   }
+  export type Lookup = (name: string, options: { all?: boolean }, done: (error: Error | null, address?: string | LookupAddress[], family?: number) => void) => void;
+  interface RequestOptions {
+    agent: false;
+    lookup: Lookup;
+    headers: Record<string, string>;
+    signal?: AbortSignal;
+  }
+  interface ClientRequest {
+    on(event: "error", listener: (error: Error) => void): void;
+    end(): void;
+  }
+  export function request(url: URL, options: RequestOptions, answered: (response: IncomingMessage) => void): ClientRequest;
   export interface ServerResponse {
     readonly headersSent: boolean;
     writeHead(status: number, headers?: Record<string, string>): void;

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { request } from "node:http";
+import { createServer, request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -241,8 +241,8 @@ test("an interrupt ends a run with 130, and a closed pipe with 141, quietly", op
 });
 
 /** Starts `jerboa serve`; gives its URL and a function that interrupts it and resolves with its exit code. */
-async function served(args, environment = {}) {
-  const child = spawn(process.execPath, [CLI, "serve", STORIES, "--port", "0", "--json", ...EXACT, ...args], { env: { ...env, ...environment } });
+async function served(args, environment = {}, model = STORIES) {
+  const child = spawn(process.execPath, [CLI, "serve", model, "--port", "0", "--json", ...EXACT, ...args], { env: { ...env, ...environment } });
   let problem = "";
   child.stderr.on("data", (data) => (problem += data));
   const ended = new Promise((resolve) => child.on("close", resolve));
@@ -287,6 +287,43 @@ test("OpenAI's client uses the server unchanged, with a key and streams", option
     assert.equal(rebound.statusCode, 403);
   } finally {
     assert.equal(await server.end(), 0);
+  }
+});
+
+test("the server downloads images of requests from private addresses only if it is told to", options, async () => {
+  let reads = 0;
+  const intranet = createServer((_, response) => {
+    reads++;
+    response.writeHead(404).end();
+  });
+  await new Promise((resolve) => intranet.listen(0, "127.0.0.1", resolve));
+  const { port } = intranet.address();
+  const ask = async (url, address) => {
+    const messages = [{ role: "user", content: [{ type: "image_url", image_url: { url: address } }] }];
+    const response = await fetch(`${url}/chat/completions`, { method: "POST", body: JSON.stringify({ model: CHAT, messages, max_tokens: 1 }) });
+    return [response.status, (await response.json()).error];
+  };
+  try {
+    const server = await served([], {}, CHAT);
+    try {
+      for (const host of ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0", "2130706433"]) {
+        const [status, { code, message }] = await ask(server.url, `http://${host}:${port}/a.png`);
+        assert.deepEqual([status, code], [400, "request"], `${host}: ${message}`);
+        assert.match(message, /leads to a private or local address.*--allow-private-urls/);
+      }
+      assert.equal(reads, 0);
+    } finally {
+      await server.end();
+    }
+    const open = await served(["--allow-private-urls"], {}, CHAT);
+    try {
+      const [status, { message }] = await ask(open.url, `http://127.0.0.1:${port}/a.png`);
+      assert.deepEqual([status, /HTTP 404/.test(message), reads], [500, true, 1], message);
+    } finally {
+      await open.end();
+    }
+  } finally {
+    intranet.close();
   }
 });
 
