@@ -6,11 +6,13 @@ import { env, stdin, stdout } from "node:process";
 import { createInterface } from "node:readline/promises";
 import { bytesText, note, print, printJson, printPart, ProgressBar, table } from "./cli-output.js";
 import { originOf, startServer } from "./cli-serve.js";
+import type { Validator } from "./check.js";
 import { useMediaFetch } from "./download.js";
 import { invalidRequest, JerboaError } from "./errors.js";
 import type { ChatMessage, LoadOptions, Model } from "./index.js";
 import { cachedModels, createFetch, deleteModel, deviceReport, diagnose, loadModel } from "./node.js";
 import { createPublicFetch } from "./node-public-fetch.js";
+import { CHAT_SPEC, LOAD_SPEC } from "./schema.js";
 
 /** A flag of a command. */
 export interface CommandOption {
@@ -19,6 +21,8 @@ export interface CommandOption {
   kind: "boolean" | "number" | "text" | "file";
   multiple?: boolean;
   about: string;
+  /** What its number must be, checked before a model loads. */
+  valid?: Validator;
 }
 
 /** A command line after parsing. */
@@ -51,8 +55,8 @@ export interface Command {
 export const LOAD_FLAGS: CommandOption[] = [
   { name: "weights", kind: "text", about: "weight format on the GPU: auto, f32, f16, q8 or q4" },
   { name: "kv", kind: "text", about: "format of the KV cache: auto, f32, f16, packed or int8" },
-  { name: "max-context", kind: "number", about: "context length: maximum tokens of prompt and answer together" },
-  { name: "max-memory", kind: "number", about: "GPU memory limit in bytes" },
+  { name: "max-context", kind: "number", valid: LOAD_SPEC.maxContext, about: "context length: maximum tokens of prompt and answer together" },
+  { name: "max-memory", kind: "number", valid: LOAD_SPEC.maxMemory, about: "GPU memory limit in bytes" },
   { name: "revision", kind: "text", about: "branch, tag or commit of the repository" },
   { name: "endpoint", kind: "text", about: "URL of a Hub mirror; HF_ENDPOINT or https://huggingface.co by default" },
   { name: "token", kind: "text", about: "access token for gated and private models; HF_TOKEN by default" },
@@ -60,11 +64,11 @@ export const LOAD_FLAGS: CommandOption[] = [
 ];
 
 const SAMPLING: CommandOption[] = [
-  { name: "max-tokens", short: "n", kind: "number", about: "maximum tokens of the answer" },
-  { name: "temperature", short: "t", kind: "number", about: "sampling temperature; 0 selects the most likely token" },
-  { name: "top-p", kind: "number", about: "nucleus sampling: cumulative probability, up to 1" },
-  { name: "top-k", kind: "number", about: "sample from the k most likely tokens" },
-  { name: "seed", kind: "number", about: "seed of the sampling: the same seed gives the same answer" },
+  { name: "max-tokens", short: "n", kind: "number", valid: CHAT_SPEC.max_tokens, about: "maximum tokens of the answer" },
+  { name: "temperature", short: "t", kind: "number", valid: CHAT_SPEC.temperature, about: "sampling temperature; 0 selects the most likely token" },
+  { name: "top-p", kind: "number", valid: CHAT_SPEC.top_p, about: "nucleus sampling: cumulative probability, up to 1" },
+  { name: "top-k", kind: "number", valid: CHAT_SPEC.top_k, about: "sample from the k most likely tokens" },
+  { name: "seed", kind: "number", valid: CHAT_SPEC.seed, about: "seed of the sampling: the same seed gives the same answer" },
 ];
 
 /** The highest port of TCP. */

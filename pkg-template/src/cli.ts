@@ -30,23 +30,36 @@ function help(command: Command): string {
   return [`jerboa ${command.name} ${command.args}`, "", command.about, "", ...flags.map(([flag, about]) => `  ${flag.padEnd(width)}  ${about}`)].join("\n");
 }
 
+/** The arguments with negative numbers joined to their options: `parseArgs` takes what begins with `-` for an option. */
+function withSignedNumbers(args: string[], options: CommandOption[]): string[] {
+  const numeric = new Map(options.filter(({ kind }) => kind === "number").flatMap(({ name, short }) => [[`--${name}`, name], ...(short ? [[`-${short}`, name]] : [])] as [string, string][]));
+  const joined: string[] = [];
+  for (const [at, arg] of args.entries()) {
+    const before = args[at - 1] ?? "";
+    if (joined.includes("--") || !numeric.has(before) || !/^-\.?\d/.test(arg)) joined.push(arg);
+    else joined[joined.length - 1] = `--${numeric.get(before)}=${arg}`;
+  }
+  return joined;
+}
+
 /** The values of a command's options, by name. */
 function parse(command: Command, args: string[]): { values: Record<string, unknown>; positionals: string[] } {
   const options = optionsOf(command);
   let parsed;
   try {
     const config = Object.fromEntries(options.map(({ name, short, kind, multiple }) => [name, { type: kind === "boolean" ? "boolean" : "string", ...(short ? { short } : {}), ...(multiple ? { multiple } : {}) } as const]));
-    parsed = parseArgs({ args, options: config, allowPositionals: true });
+    parsed = parseArgs({ args: withSignedNumbers(args, options), options: config, allowPositionals: true });
   } catch (thrown) {
     const { message } = thrown as Error;
     const [problem] = message.split(/\.\s/);
     throw new UsageError(message.includes("after '--'") ? `${problem}. Put text that begins with '-' after '--', as in: jerboa ${command.name} ${command.args.split(" ")[0]} -- '- text'` : problem!);
   }
   const values: Record<string, unknown> = { ...parsed.values };
-  for (const { name, kind } of options) {
+  for (const { name, kind, valid } of options) {
     const value = values[name];
     if (kind !== "number" || value === undefined) continue;
     if (typeof value !== "string" || value.trim() === "" || !Number.isFinite(Number(value))) throw new UsageError(`'--${name}' needs a number, not '${String(value)}'`);
+    if (valid && !valid.accepts(Number(value))) throw new UsageError(`'--${name}' must be ${valid.expected}, not ${value}`);
     values[name] = Number(value);
   }
   return { values, positionals: parsed.positionals };

@@ -78,6 +78,12 @@ test("help, versions, completions, and wrong command lines", options, async () =
     [["serve", STORIES, "--port=-1"], /'--port' must be/],
     [["serve", STORIES, "--api-key", ""], /'--api-key' must be a key/],
     [["serve", STORIES, "--origin", "https://app.example/path"], /'--origin' must be an origin such as/],
+    [["run", STORIES, "x", "--max-tokens", "-5"], /^jerboa: '--max-tokens' must be a whole number from 1 to \d+, not -5\. See/],
+    [["run", STORIES, "x", "-n", "-5"], /^jerboa: '--max-tokens' must be/],
+    [["run", STORIES, "x", "--max-tokens=0"], /^jerboa: '--max-tokens' must be/],
+    [["run", STORIES, "x", "--top-p", "3"], /^jerboa: '--top-p' must be a number from 0 to 1, not 3\. See/],
+    [["run", STORIES, "x", "--max-context", "-1"], /^jerboa: '--max-context' must be a whole number from 1/],
+    [["serve", STORIES, "--port", "-1"], /'--port' must be/],
     [["run", STORIES, "x", "--max-tokens", "many"], /'--max-tokens' needs a number, not 'many'/],
     [["completion", "tcsh"], /no completion for 'tcsh'/],
   ]) {
@@ -85,6 +91,8 @@ test("help, versions, completions, and wrong command lines", options, async () =
     assert.equal(code, 2, stderr);
     assert.match(stderr, message);
   }
+  // A negative seed is one, and what follows '--' is text.
+  assert.deepEqual((await jerboa(["run", "./nothing", "--json", "--seed", "-3", "--", "--seed", "-4"])).code, 1);
   const missing = await jerboa(["info", "./nothing", "--json"]);
   assert.deepEqual([missing.code, JSON.parse(missing.stdout).error.code], [1, "missing_file"]);
 });
