@@ -272,6 +272,55 @@ test("two tabs keep each other's conversations, and a deleted one is gone from b
   await context.close();
 });
 
+test("tabs that save at the same time keep both conversations, and both turns of one", options, async () => {
+  const { page, context, problems } = await chatting(site);
+  const read = (page) => page.evaluate(() => localStorage.getItem("jerboa.conversations"));
+  await send(page, "before");
+  const stale = JSON.parse(await read(page));
+  const other = await secondTab(context);
+  // What a tab stores that has not seen the first tab's save.
+  const overwrite = (all) => other.evaluate((text) => localStorage.setItem("jerboa.conversations", text), JSON.stringify(all));
+  await page.getByRole("button", { name: "New conversation", exact: true }).click();
+  await send(page, "first tab");
+  await overwrite([{ ...stale[0], id: "second", name: "second tab" }, ...stale]);
+  await untilSaved(page, ["before", "first tab", "second tab"]);
+  assert.deepEqual(await questions(page), ["first tab"], "the open conversation stays");
+
+  const mine = JSON.parse(await read(page)).find(({ name }) => name === "first tab");
+  await send(page, "mine");
+  const rest = JSON.parse(await read(page)).filter(({ id }) => id !== mine.id);
+  const theirs = { ...mine, updated: mine.updated + 1, versions: [mine.updated], turns: [...mine.turns, { role: "user", text: "theirs" }] };
+  await overwrite([theirs, ...rest]);
+  await page.waitForFunction(() => JSON.parse(localStorage.getItem("jerboa.conversations")).length === 4);
+  const texts = JSON.parse(await read(page)).filter(({ name }) => name === "first tab").map(({ turns }) => turns.filter(({ role }) => role === "user").map(({ text }) => text).join());
+  assert.deepEqual(texts.sort(), ["first tab,mine", "first tab,theirs"]);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("a conversation whose stored time is no date is listed, opened and saved", options, async () => {
+  const { page, context, problems } = await chatting(site);
+  await send(page, "one");
+  await page.evaluate(() => {
+    const [one] = JSON.parse(localStorage.getItem("jerboa.conversations"));
+    localStorage.setItem("jerboa.conversations", JSON.stringify([{ ...one, updated: 1e20 }, { ...one, id: "b", name: "two", updated: -1e300 }, { ...one, id: "c", name: "three", updated: "x" }]));
+  });
+  await page.reload();
+  await page.getByRole("button", { name: /^org\/chat/ }).waitFor();
+  await conversations(page);
+  const listed = await page.locator("dialog[open] li.kept .hint").allInnerTexts();
+  assert.equal(listed.length, 3);
+  const today = await page.evaluate(() => new Date().toLocaleDateString("en"));
+  for (const line of listed) assert.ok(line.endsWith(`· ${today}`), line);
+  await closeSheet(page);
+  await send(page, "again");
+  const [{ updated, turns }] = JSON.parse(await page.evaluate(() => localStorage.getItem("jerboa.conversations")));
+  assert.ok(updated > 0 && updated <= Date.now() + 1000, String(updated));
+  assert.equal(turns.length, 4);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
 test("an answer of another tab is not interrupted, and both tabs' turns of one conversation are kept", options, async () => {
   const { page, context } = await chatting(site);
   const words = "word ".repeat(900).trim();

@@ -14,9 +14,12 @@ export function stored<T>(name: string, initial: T, valid: (value: unknown) => v
   return persisted(name, initial, valid).signal;
 }
 
-/** A stored signal that follows the changes of other tabs. Refresh it before a change that depends on its value. */
-export function shared<T>(name: string, initial: T, valid: (value: unknown) => value is T): Persisted<T> {
-  const result = persisted(name, initial, valid);
+/**
+ * A stored signal that follows the changes of other tabs. Refresh it before a change that depends on its value. `completed`
+ * adds to another tab's value what that tab had not seen.
+ */
+export function shared<T>(name: string, initial: T, valid: (value: unknown) => value is T, completed?: (value: T) => T): Persisted<T> {
+  const result = persisted(name, initial, valid, completed);
   addEventListener("storage", ({ key }) => {
     if (key === keyOf(name) || key === null) result.refresh();
   });
@@ -25,7 +28,7 @@ export function shared<T>(name: string, initial: T, valid: (value: unknown) => v
 
 const keyOf = (name: string): string => `jerboa.${name}`;
 
-function persisted<T>(name: string, initial: T, valid: (value: unknown) => value is T): Persisted<T> {
+function persisted<T>(name: string, initial: T, valid: (value: unknown) => value is T, completed = (value: T): T => value): Persisted<T> {
   const key = keyOf(name);
   const result = signal<T>(read(key, initial, valid));
   // The stored text of the signal's value; undefined if storage refused it.
@@ -41,7 +44,9 @@ function persisted<T>(name: string, initial: T, valid: (value: unknown) => value
   });
   const refresh = (): void => {
     if (text === undefined || localStorage.getItem(key) === text) return;
-    result.value = read(key, localStorage.getItem(key) === null ? initial : result.peek(), valid);
+    const isCleared = localStorage.getItem(key) === null;
+    const value = read(key, isCleared ? initial : result.peek(), valid);
+    result.value = isCleared ? value : completed(value);
   };
   return { signal: result, refresh };
 }

@@ -9,7 +9,7 @@ import { announce } from "../ui/announce";
 import { adapterOf } from "./adapter-store";
 import { answerFields } from "./answer-store";
 import { acceptsImages, type Attachment, imageProblem } from "./attachments";
-import { documentOf, forget, open, refresh, saveConversation, saved, unfinished } from "./history";
+import { documentOf, forget, newId, open, refresh, saveConversation, saved, saveTime, unfinished } from "./history";
 import { putImage } from "./image-store";
 import { sampling, settings } from "./settings-store";
 import { splitThinking, ThinkingJoiner } from "./thinking";
@@ -239,7 +239,7 @@ export class Conversation {
         if (!before) return;
         this.#fork();
       }
-      this.#version = Date.now();
+      this.#version = saveTime(before?.updated);
       const system = this.system.peek();
       saveConversation({ id: this.#id, model, completion: this.completion.peek(), updated: this.#version, ...this.#thread.save(), ...(system ? { system } : {}) });
       open.value = this.#id;
@@ -328,10 +328,6 @@ export class Conversation {
 /** Name of the lock of a conversation whose answer is being generated. */
 const lockOf = (id: string): string => `jerboa-answer-${id}`;
 
-/** A new id. Without a secure connection there are no UUIDs, and no models whose answers would be stored. */
-function newId(): string {
-  return crypto.randomUUID?.() ?? "";
-}
 
 /** A file of a message; images are also stored. */
 function turnFile({ name, kind, blob, url }: Attachment): TurnFile {

@@ -9,7 +9,7 @@ import { refocus } from "../ui/focus";
 import { Icon } from "../ui/icon";
 import { save } from "../ui/save";
 import type { Conversation } from "./conversation";
-import { importConversations, open as opened, rename, saved, type SavedConversation, searchConversations } from "./history";
+import { importConversations, open as opened, rename, saved, type SavedConversation, searchConversations, timeOf } from "./history";
 import { locale } from "../language";
 
 interface Props {
@@ -96,7 +96,7 @@ function Entry({ entry: { id, name, turns, updated }, line, conversation, onClos
         </p>
       )}
       <div class="row">
-        <span class="grow hint">{`${HISTORY.turns(turns.length)} · ${new Date(updated).toLocaleDateString(locale())}`}</span>
+        <span class="grow hint">{`${HISTORY.turns(turns.length)} · ${new Date(timeOf(updated)).toLocaleDateString(locale())}`}</span>
         <button
           type="button"
           class="quiet-button"

@@ -47,7 +47,10 @@ export interface SavedConversation {
   model: string;
   /** Whether the conversation is a text continuation. */
   completion: boolean;
+  /** Time of the last save, which is its version too. */
   updated: number;
+  /** Versions before, newest last. */
+  versions?: number[];
   turns: SavedTurn[];
   /** Index of the last turn that is shown; by default the last one. */
   leaf?: number;
@@ -59,6 +62,11 @@ export interface SavedConversation {
 const MAX_CONVERSATIONS = 50;
 /** Maximum characters of all saved conversations; browsers limit a page to about five million. */
 const MAX_CHARACTERS = 4e6;
+/** Milliseconds after a save in which another tab may overwrite it with a list that it read before. */
+const RACE_MS = 5000;
+/** Maximum number of earlier versions that a conversation names, and of deleted ones that all tabs remember. */
+const MAX_VERSIONS = 8;
+const MAX_DELETED = 100;
 
 const isString = (value: unknown): value is string => typeof value === "string";
 
@@ -85,13 +93,54 @@ function isTurn(value: unknown, index: number): value is SavedTurn {
 
 function isSaved(value: unknown): value is SavedConversation {
   if (typeof value !== "object" || value === null) return false;
-  const { id, name, turns, leaf, system } = value as Record<keyof SavedConversation, unknown>;
+  const { id, name, turns, leaf, system, versions } = value as Record<keyof SavedConversation, unknown>;
   if (!isString(id) || !isString(name) || !Array.isArray(turns)) return false;
-  return turns.every(isTurn) && optional(leaf, Number.isInteger) && optional(system, isString);
+  return turns.every(isTurn) && optional(leaf, Number.isInteger) && optional(system, isString) && optional(versions, Array.isArray);
 }
 
 /** All saved conversations. {@link change} changes them. */
-export const { signal: saved, refresh } = shared<SavedConversation[]>("conversations", [], (v): v is SavedConversation[] => Array.isArray(v) && v.every(isSaved));
+export const { signal: saved, refresh } = shared<SavedConversation[]>("conversations", [], (v): v is SavedConversation[] => Array.isArray(v) && v.every(isSaved), withLastSave);
+
+const DELETED_KEY = "jerboa.deleted";
+
+/** Ids of deleted conversations, newest first. */
+function deletedIds(): string[] {
+  try {
+    const ids: unknown = JSON.parse(localStorage.getItem(DELETED_KEY) ?? "[]");
+    return Array.isArray(ids) ? ids.filter(isString) : [];
+  } catch {
+    return [];
+  }
+}
+
+/** What this tab saved last, and when. */
+let last: { conversation: SavedConversation; at: number } | undefined;
+
+/** Another tab's list with this tab's last save, if that tab saved at the same time and had not seen it. */
+function withLastSave(all: SavedConversation[]): SavedConversation[] {
+  if (!last || Date.now() - last.at > RACE_MS) return all;
+  const { conversation } = last;
+  const { id, updated } = conversation;
+  const found = all.find((each) => each.id === id);
+  if (found?.updated === updated || found?.versions?.includes(updated)) return all;
+  if (deletedIds().includes(id)) return all;
+  if (!found) return fitting([conversation, ...all]);
+  // Both tabs saved turns of one conversation: each has its own.
+  last = undefined;
+  const turns = conversation.turns.map((turn) => ({ ...turn, ...(turn.files ? { files: turn.files.map((file) => (file.image ? file : { ...file, document: documentOf(id, file) })) } : {}) }));
+  return fitting([{ ...conversation, id: newId(), turns }, ...all]);
+}
+
+/** A new conversation's id. */
+export function newId(): string {
+  return crypto.randomUUID?.() ?? "";
+}
+
+/** The time of a save, which differs from that of the save before it. */
+export function saveTime(before: number | undefined): number {
+  const now = Date.now();
+  return before !== undefined && before >= now && before < now + RACE_MS ? before + 1 : now;
+}
 
 /** Names of the conversations that were deleted to make room, until the user dismisses the notice. */
 export const evicted = signal<readonly string[]>([]);
@@ -117,10 +166,23 @@ function change(make: (all: SavedConversation[]) => SavedConversation[]): void {
   batch(() => {
     refresh();
     const before = saved.peek();
-    saved.value = make(before);
-    const ids = new Set(saved.peek().map(({ id }) => id));
-    deleteFiles(before.filter(({ id }) => !ids.has(id)));
+    const after = make(before);
+    const ids = new Set(after.map(({ id }) => id));
+    const gone = before.filter(({ id }) => !ids.has(id));
+    // Stored first: tabs that read the list know what is missing on purpose.
+    if (gone.length > 0) storeDeleted(gone.map(({ id }) => id));
+    saved.value = after;
+    deleteFiles(gone);
   });
+}
+
+/** Stores the ids of deleted conversations at once, not at the end of a batch. */
+function storeDeleted(ids: string[]): void {
+  try {
+    localStorage.setItem(DELETED_KEY, JSON.stringify([...new Set([...ids, ...deletedIds()])].slice(0, MAX_DELETED)));
+  } catch {
+    // Storage may be disabled or full; then no tab stores a list either.
+  }
 }
 
 /** Deletes the files of deleted conversations, except those that others have, too: a branch has the files of its original. */
@@ -145,8 +207,11 @@ function filesOf(conversations: SavedConversation[]): { images: Set<string>; doc
 /** Saves a conversation under its name or its user's first words. */
 export function saveConversation(conversation: Omit<SavedConversation, "name">): void {
   change((all) => {
-    const name = all.find(({ id }) => id === conversation.id)?.name ?? nameOf(conversation.turns);
-    return fitting([{ ...conversation, name }, ...all.filter(({ id }) => id !== conversation.id)]);
+    const before = all.find(({ id }) => id === conversation.id);
+    const made: SavedConversation = { ...conversation, name: before?.name ?? nameOf(conversation.turns) };
+    if (before) made.versions = [...(before.versions ?? []), before.updated].slice(-MAX_VERSIONS);
+    last = { conversation: made, at: Date.now() };
+    return fitting([made, ...all.filter(({ id }) => id !== conversation.id)]);
   });
 }
 
@@ -160,7 +225,7 @@ function fitting(all: SavedConversation[]): SavedConversation[] {
 }
 
 /** A stored time that is a date and has passed; now for any other value. */
-function timeOf(updated: unknown): number {
+export function timeOf(updated: unknown): number {
   const now = Date.now();
   return typeof updated === "number" && updated > 0 && updated <= now ? updated : now;
 }

@@ -10,7 +10,7 @@ import BASE from "../styles/base.css?inline";
 import PROSE from "../styles/prose.css?inline";
 import SHARE from "../styles/share.css?inline";
 import { save } from "../ui/save";
-import type { SavedConversation, SavedFile, SavedTurn } from "./history";
+import { type SavedConversation, type SavedFile, type SavedTurn, timeOf } from "./history";
 import { getImage } from "./image-store";
 import { settledMarkdown } from "./markdown";
 import { asCode } from "./prose";
@@ -63,7 +63,7 @@ export async function conversationPage(conversation: SavedConversation): Promise
     element("meta", { name: "referrer", content: "no-referrer" }),
   );
   page.head.append(element("style", {}, BASE + PROSE + SHARE));
-  const facts = element("p", { class: "hint" }, [HISTORY.answeredBy(model || "Jerboa"), new Date(updated).toLocaleDateString(locale())].join(" · "));
+  const facts = element("p", { class: "hint" }, [HISTORY.answeredBy(model || "Jerboa"), new Date(timeOf(updated)).toLocaleDateString(locale())].join(" · "));
   const header = element("header");
   header.append(element("h1", { dir: "auto" }, name), facts);
   const main = element("main");
