@@ -1,6 +1,6 @@
 /** Declarations of the Node APIs that the entry for Node uses; memory/node.d.ts has those of the file store. */
 
-declare const process: { env: Record<string, string | undefined>; stdin: { once(event: "end", listener: () => void): void } };
+declare const process: { env: Record<string, string | undefined>; versions: { node: string }; exitCode?: number; stdin: { once(event: "end", listener: () => void): void } };
 
 declare module "node:fs" {
   export function openAsBlob(path: string): Promise<Blob>;

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer, request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -95,6 +95,22 @@ test("help, versions, completions, and wrong command lines", options, async () =
   assert.deepEqual((await jerboa(["run", "./nothing", "--json", "--seed", "-3", "--", "--seed", "-4"])).code, 1);
   const missing = await jerboa(["info", "./nothing", "--json"]);
   assert.deepEqual([missing.code, JSON.parse(missing.stdout).error.code], [1, "missing_file"]);
+});
+
+test("a Node below the package's engines is named, in a script that it can parse", options, async () => {
+  const under = (version) => new Promise((resolve) => {
+    const set = `data:text/javascript,Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${version}" } })`;
+    const child = spawn(process.execPath, ["--import", set, CLI, "--version"]);
+    let stderr = "";
+    child.stderr.on("data", (data) => (stderr += data));
+    child.on("close", (code) => resolve([code, stderr]));
+  });
+  const { engines } = JSON.parse(await readFile(`${PACKAGE}/package.json`, "utf8"));
+  const [, lowest, major, minor] = /^>=((\d+)\.(\d+))$/.exec(engines.node);
+  for (const version of ["12.22.12", "18.20.8", `${major}.${minor - 1}.2`]) assert.deepEqual(await under(version), [1, `jerboa: Node ${version} is too old. Install Node ${lowest} or newer.\n`]);
+  for (const version of [`${lowest}.0`, `${Number(major) + 2}.0.0`]) assert.deepEqual(await under(version), [0, ""]);
+  // What Node 12 cannot link or parse.
+  assert.doesNotMatch((await readFile(CLI, "utf8")).replace(/\/\/#.*/, ""), /\bimport\s*["'{*\w]|\bfrom\s*["']|\?\.|\?\?|\bawait\b/);
 });
 
 test("completion scripts are scripts of their shells", options, async () => {
