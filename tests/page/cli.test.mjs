@@ -314,7 +314,7 @@ test("OpenAI's client uses the server unchanged, with a key and streams", option
   }
 });
 
-test("the server downloads images of requests from private addresses only if it is told to", options, async () => {
+test("the server downloads images of requests from private addresses only with --allow-private-urls", options, async () => {
   let reads = 0;
   const intranet = createServer((_, response) => {
     reads++;
