@@ -342,6 +342,10 @@ fn path_or(run: &mut dyn Runtime, value: &Value, attribute: Option<&Value>) -> O
 }
 
 fn each_item(run: &mut dyn Runtime, name: &str, value: &Value, mut args: Args) -> Outcome<Value> {
+    // Jinja does not iterate over false values, so `none | map(…)` is empty.
+    if !value.truthy() {
+        return ListBuffer::new(run.meter()).list();
+    }
     let items = value.iterate(run.meter())?;
     let mut out = ListBuffer::new(run.meter());
     if name == "map" && args.named.iter().any(|(name, _)| name == "attribute") {
