@@ -20,6 +20,7 @@ use crate::kernels::patches::{PatchSpec, patches};
 use crate::plan::Slot;
 use crate::vision::{
     ImageProcessor, PatchLayout, PatchOrder, RgbImage, VideoProcessor, layout_patches,
+    processor_class,
 };
 use crate::{Error, Result};
 use serde_json::Value;
@@ -421,10 +422,12 @@ pub async fn load_processors(
             .iter()
             .find_map(|file: &Value| file.get(kind).or_else(|| file.get(&class).map(|_| file)))
     };
+    let renamed = || files.iter().find(|file| processor_class(file).is_some());
     let found = config
         .image_processor
         .as_ref()
-        .or_else(|| named("image_processor"));
+        .or_else(|| named("image_processor"))
+        .or_else(renamed);
 
     let found = found.ok_or_else(|| Error::MissingFile {
         file: "preprocessor_config.json".into(),

@@ -14,6 +14,7 @@ mod video;
 
 pub use mrope::{MropePositions, MropeSections, MropeSpan, mrope_positions};
 pub use patch_layout::{AxialRope, PatchLayout, PositionTable, layout_patches};
+pub(crate) use processor::processor_class;
 pub use processor::{
     ImageLayout, ImageProcessor, ImageTokens, PanAndScan, PatchOrder, ProcessorKind, ResizeStep,
     TileBuilder, TileGrid,

@@ -131,6 +131,19 @@ pub struct ImageProcessor {
 const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
+/// Returns the class of an image or video processor. Files that transformers wrote before version
+/// 4.25 name CLIP's feature extractor, which is the image processor under its old name.
+pub(crate) fn processor_class(settings: &Value) -> Option<String> {
+    let names = ["image_processor_type", "video_processor_type"];
+    let own = names.iter().find_map(|name| settings.get(*name)?.as_str());
+    let renamed = || {
+        let class = settings.get("feature_extractor_type")?.as_str()?;
+        Some(class).filter(|class| *class == "CLIPFeatureExtractor")
+    };
+    let class = own.or_else(renamed)?;
+    Some(class.replace("FeatureExtractor", "ImageProcessor"))
+}
+
 /// Reads settings, with the class's default for absent ones.
 struct SettingsReader<'a>(&'a Value);
 
@@ -217,10 +230,8 @@ impl ImageProcessor {
             .filter(|v| v.is_object())
             .unwrap_or(config);
         let fields = SettingsReader(inner);
-        let class = ["image_processor_type", "video_processor_type"]
-            .iter()
-            .find_map(|name| inner.get(*name)?.as_str());
-        let class = class.unwrap_or("(none)");
+        let class = processor_class(inner).unwrap_or_else(|| "(none)".into());
+        let class = class.as_str();
         let half = ([0.5; 3], [0.5; 3]);
         // Video processors have the class names and fields of image processors.
         let (kind, number, (mean, std)) = match class
@@ -375,12 +386,36 @@ fn pan_and_scan(fields: &SettingsReader) -> Result<Option<PanAndScan>> {
 }
 
 fn center(fields: &SettingsReader) -> Result<ProcessorKind> {
+    let crops = fields.flag("do_center_crop", true);
+    let size = fields.get("size").map(SettingsReader);
+    if size.is_some_and(|size| size.get("height").is_some() && size.get("width").is_some()) {
+        // This resize changes the aspect ratio, and a crop to the same size changes nothing.
+        let both = |of| {
+            Ok((
+                fields.side(of, "width", 224)?,
+                fields.side(of, "height", 224)?,
+            ))
+        };
+        let ((width, height), crop) = (both("size")?, both("crop_size")?);
+        if crops && crop != (width, height) {
+            return unsupported(
+                "CLIPImageProcessor",
+                format!("size {width}x{height} with crop_size {}x{}", crop.0, crop.1),
+                "Set 'crop_size' in preprocessor_config.json to the value of 'size'.",
+            );
+        }
+        return Ok(ProcessorKind::Fixed {
+            width,
+            height,
+            scan: None,
+        });
+    }
     let shortest = fields.side("size", "shortest_edge", 224)?;
     let crop = (
         fields.side("crop_size", "width", shortest)?,
         fields.side("crop_size", "height", shortest)?,
     );
-    if !fields.flag("do_center_crop", true) || crop.0.max(crop.1) > shortest {
+    if !crops || crop.0.max(crop.1) > shortest {
         return unsupported(
             "CLIPImageProcessor",
             "a crop that exceeds the image".into(),
