@@ -70,6 +70,7 @@ fn other_families() {
             "",
             Some(CallFormat::Glm),
         ),
+        ("<TOOLCALL>[{{", "", Some(CallFormat::Nemotron)),
         ("<|START_ACTION|>", "", Some(CallFormat::CommandR7b)),
         (
             "\\nAction:\\n```json \"tool_name\"",

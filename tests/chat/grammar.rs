@@ -79,6 +79,29 @@ pub(super) const FORMATS: &[Format] = &[
         ],
     },
     Format {
+        template: "<function= parameters => a JSON dict",
+        tokens: &[],
+        good: &[
+            "<function=weather>{\"city\": \"Oslo\", \"days\": 3}</function>",
+            "<function=now>{}</function><function=now>{}</function>",
+        ],
+        bad: &[
+            "<function=weather>{\"days\": 3}</function>",
+            "<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>",
+        ],
+    },
+    Format {
+        template: "<TOOLCALL>",
+        tokens: &[],
+        good: &[
+            "<TOOLCALL>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}, {\"name\": \"now\", \"arguments\": {}}]</TOOLCALL>",
+        ],
+        bad: &[
+            "<TOOLCALL>[]</TOOLCALL>",
+            "<TOOLCALL>[{\"name\": \"weather\", \"arguments\": {}}]</TOOLCALL>",
+        ],
+    },
+    Format {
         template: "<|python_tag|>",
         tokens: &["<|python_tag|>"],
         good: &[

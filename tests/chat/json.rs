@@ -197,6 +197,53 @@ fn phi_4_mini() {
 }
 
 #[test]
+fn nemotron() {
+    check(
+        "<TOOLCALL>",
+        &[
+            case("Plain.", "Plain.", &[]),
+            case(
+                "<TOOLCALL>[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}]</TOOLCALL>",
+                "",
+                &[OSLO],
+            ),
+            case(
+                "<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}]</TOOLCALL>",
+                "",
+                &[NOW, OSLO],
+            ),
+            case(
+                "<TOOLCALL>[\n{\"name\": \"now\", \"arguments\": {}}\n]\n</TOOLCALL>\n",
+                "",
+                &[NOW],
+            ),
+            case(
+                "I look.\n<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}]</TOOLCALL>",
+                "I look.",
+                &[NOW],
+            ),
+            case(
+                "<TOOLCALL>{\"name\": \"now\", \"arguments\": {}}</TOOLCALL>",
+                "",
+                &[NOW],
+            ),
+            case(
+                "<TOOLCALL>[{\"name\": \"weather\", \"arguments\": \"{\\\"city\\\": \\\"Oslo\\\"}\"}]</TOOLCALL>",
+                "",
+                &[OSLO],
+            ),
+            case(
+                "<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}]",
+                "",
+                &[NOW],
+            ),
+            case("<TOOLCALL> words", "<TOOLCALL> words", &[]),
+            case("<TOOLCALL>[]</TOOLCALL>None.", "None.", &[]),
+        ],
+    );
+}
+
+#[test]
 fn command_r() {
     check(
         "Action: tool_name",

@@ -5,6 +5,49 @@ use super::{case, check, check_after, thought};
 const OSLO: (&str, &str) = ("weather", r#"{"city":"Oslo"}"#);
 const NOW: (&str, &str) = ("now", "{}");
 
+/// Functionary 3.1, and the calls that Meta documents for Llama 3.1.
+#[test]
+fn function_xml_with_arguments_in_json() {
+    check(
+        "<function= <|python_tag|>",
+        &[
+            case("Plain.", "Plain.", &[]),
+            case(
+                "<function=weather>{\"city\": \"Oslo\"}</function>",
+                "",
+                &[OSLO],
+            ),
+            case("<function=now>{}</function>", "", &[NOW]),
+            case(
+                "<function=now>{}</function><function=weather>{\"city\": \"Oslo\"}</function>",
+                "",
+                &[NOW, OSLO],
+            ),
+            case(
+                "<function=now>{}</function>\n<function=now>{}</function>",
+                "",
+                &[NOW, NOW],
+            ),
+            case("I look.\n<function=now>{}</function>", "I look.", &[NOW]),
+            case(
+                "<function=search>{\"query\": \"</function> <b>\", \"tags\": [\"a\"], \"filter\": {\"x\": null}}</function>",
+                "",
+                &[(
+                    "search",
+                    "{\"query\":\"</function> <b>\",\"tags\":[\"a\"],\"filter\":{\"x\":null}}",
+                )],
+            ),
+            case(
+                "<function=weather>\n{\"city\": \"Oslo\"}\n</function>",
+                "",
+                &[OSLO],
+            ),
+            case("<function=weather>{\"city\": \"Oslo\"}", "", &[OSLO]),
+            case("<function=> words", "<function=> words", &[]),
+        ],
+    );
+}
+
 #[test]
 fn function_xml() {
     check(

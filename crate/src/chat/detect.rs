@@ -16,7 +16,7 @@ use super::tagged::{CallSyntax, ReasoningMarkers};
 pub enum CallFormat {
     /// `<tool_call>{"name": …}</tool_call>`.
     Hermes,
-    /// `<tool_call><function=NAME><parameter=KEY>…`.
+    /// `<tool_call><function=NAME><parameter=KEY>…`, `<function=NAME>{…}</function>`.
     FunctionXml,
     /// `{"name": …, "parameters": …}`, `<|python_tag|>`.
     Llama,
@@ -28,6 +28,8 @@ pub enum CallFormat {
     Granite,
     /// `<|tool_call|>[{…}]<|/tool_call|>`.
     Phi4,
+    /// `<TOOLCALL>[{…}]</TOOLCALL>`.
+    Nemotron,
     /// `<|channel|>commentary to=functions.NAME`.
     Harmony,
     /// `<|tool_call>call:NAME{…}<tool_call|>`.
@@ -57,6 +59,7 @@ impl CallFormat {
             CallFormat::Lfm2 => "lfm2",
             CallFormat::Granite => "granite",
             CallFormat::Phi4 => "phi4",
+            CallFormat::Nemotron => "nemotron",
             CallFormat::Harmony => "harmony",
             CallFormat::Gemma4 => "gemma4",
             CallFormat::FunctionGemma => "functiongemma",
@@ -91,6 +94,7 @@ impl CallFormat {
             CallFormat::Hermes => json(json_tags::HERMES),
             CallFormat::Granite => json(json_tags::GRANITE),
             CallFormat::Phi4 => json(json_tags::PHI4),
+            CallFormat::Nemotron => json(json_tags::NEMOTRON),
             CallFormat::CommandR => json(json_tags::COMMAND_R),
             CallFormat::CommandR7b => json(json_tags::COMMAND_R7B),
             CallFormat::FunctionXml => Box::new(FunctionXmlSyntax::new()),
@@ -135,6 +139,7 @@ const CALL_RULES: &[Rule<CallFormat>] = &[
     rule(&["<function="], CallFormat::FunctionXml),
     rule(&["<|tool|>", "<|/tool|>"], CallFormat::Phi4),
     rule(&["<|tool_call|>"], CallFormat::Granite),
+    rule(&["<TOOLCALL>"], CallFormat::Nemotron),
     rule(&["[TOOL_CALLS]"], CallFormat::Mistral),
     rule(&["[AVAILABLE_TOOLS]"], CallFormat::Mistral),
     rule(&["<|tool_call_start|>"], CallFormat::Lfm2),

@@ -66,6 +66,9 @@ const XML_TAGS: Tags = Tags {
     string_ends: &["</parameter>", "\n<parameter=", "\n</function>"],
 };
 
+/// Tells that parameters between `<function=NAME>` and `</function>` are JSON: Functionary 3.1.
+const JSON_PARAMETERS: &str = "parameters => a JSON dict";
+
 const GLM_TAGS: Tags = Tags {
     key_open: "<arg_key>",
     key_close: "</arg_key>\n<arg_value>",
@@ -88,6 +91,12 @@ fn spelling(format: CallFormat, template: &str) -> Spelling {
             tail: "}\n</tool_call>",
             between: "\n",
             ..JSON
+        },
+        CallFormat::FunctionXml if template.contains(JSON_PARAMETERS) => Spelling {
+            head: "<function=",
+            middle: ">",
+            tail: "</function>",
+            ..Spelling::default()
         },
         CallFormat::FunctionXml => Spelling {
             notation: Notation::Tags(&XML_TAGS),
@@ -134,6 +143,11 @@ fn spelling(format: CallFormat, template: &str) -> Spelling {
         CallFormat::Phi4 => Spelling {
             open: "<|tool_call|>[",
             close: "]<|/tool_call|>",
+            ..JSON
+        },
+        CallFormat::Nemotron => Spelling {
+            open: "<TOOLCALL>[",
+            close: "]</TOOLCALL>",
             ..JSON
         },
         CallFormat::Harmony => Spelling {

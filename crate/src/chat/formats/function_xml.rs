@@ -1,7 +1,8 @@
 //! `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`:
-//! Qwen3-Coder and Qwen3.5.
+//! Qwen3-Coder and Qwen3.5. `<function=NAME>{…}</function>`: Functionary 3.1.
 
 use super::json_tags::{HERMES, JsonTagSyntax};
+use crate::chat::argument::JsonArguments;
 use crate::chat::parts::PartSink;
 use crate::chat::raw_value::RawValue;
 use crate::chat::scan;
@@ -10,6 +11,7 @@ use crate::chat::tagged::CallSyntax;
 use crate::chat::value::ReadProgress;
 
 const FUNCTION: &str = "<function=";
+const FUNCTION_END: &str = "</function>";
 const PARAMETER: &str = "<parameter=";
 /// Ends of a value: its own tag, or the next one at the start of a line.
 const VALUE_ENDS: &[&str] = &[
@@ -26,6 +28,8 @@ enum FunctionXmlState {
     Body,
     Key,
     Value(RawValue),
+    /// All arguments in JSON.
+    Arguments(JsonArguments),
     Tail,
     /// Calls in JSON, which these models write at times.
     Json(Box<JsonTagSyntax>),
@@ -54,9 +58,12 @@ impl FunctionXmlSyntax {
     fn body(&mut self, input: &str, sink: &mut PartSink) -> ReadProgress {
         let blanks = scan::blanks(input);
         let text = &input[blanks..];
+        if text.starts_with('{') {
+            return self.enter(FunctionXmlState::Arguments(JsonArguments::new()), blanks);
+        }
         for (tag, next) in [
             (PARAMETER, Some(FunctionXmlState::Key)),
-            ("</function>", Some(FunctionXmlState::Tail)),
+            (FUNCTION_END, Some(FunctionXmlState::Tail)),
             ("</tool_call>", None),
         ] {
             match (scan::starts(text, tag), next) {
@@ -85,7 +92,7 @@ impl CallSyntax for FunctionXmlSyntax {
     }
 
     fn closers(&self) -> &'static [&'static str] {
-        &["</tool_call>", "</function>"]
+        &["</tool_call>", FUNCTION_END]
     }
 
     fn open(&mut self, opener: &str) {
@@ -142,6 +149,15 @@ impl CallSyntax for FunctionXmlSyntax {
                 }
                 progress => progress,
             },
+            FunctionXmlState::Arguments(arguments) => {
+                match arguments.advance(input, &[FUNCTION_END], sink) {
+                    ReadProgress::Done(bytes) => {
+                        sink.end_call();
+                        self.enter(FunctionXmlState::Tail, bytes + FUNCTION_END.len())
+                    }
+                    progress => progress,
+                }
+            }
             FunctionXmlState::Tail => {
                 let blanks = scan::blanks(input);
                 let text = &input[blanks..];
@@ -159,9 +175,11 @@ impl CallSyntax for FunctionXmlSyntax {
         }
     }
 
-    fn finish(&mut self, _rest: &str, sink: &mut PartSink) {
-        if matches!(self.state, FunctionXmlState::Body) {
-            sink.end_keys();
+    fn finish(&mut self, rest: &str, sink: &mut PartSink) {
+        match &mut self.state {
+            FunctionXmlState::Body => sink.end_keys(),
+            FunctionXmlState::Arguments(arguments) => arguments.finish(rest, sink),
+            _ => {}
         }
     }
 }

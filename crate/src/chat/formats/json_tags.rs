@@ -1,4 +1,5 @@
-//! Calls in JSON behind a marker: Hermes, Qwen 2.5 and 3, SmolLM3, Granite, Phi-4-mini, Command R.
+//! Calls in JSON behind a marker: Hermes, Qwen 2.5 and 3, SmolLM3, Granite, Phi-4-mini, Nemotron,
+//! Command R.
 
 use crate::chat::json_calls::JsonCalls;
 use crate::chat::parts::PartSink;
@@ -25,6 +26,13 @@ pub(in crate::chat) const GRANITE: JsonTags = JsonTags {
 pub(in crate::chat) const PHI4: JsonTags = JsonTags {
     openers: &["<|tool_call|>", "functools["],
     closers: &["<|/tool_call|>"],
+    leads: &[],
+};
+
+/// `<TOOLCALL>[{…}, …]</TOOLCALL>`: Nemotron Nano 2 and Llama-Nemotron.
+pub(in crate::chat) const NEMOTRON: JsonTags = JsonTags {
+    openers: &["<TOOLCALL>"],
+    closers: &["</TOOLCALL>"],
     leads: &[],
 };
 
