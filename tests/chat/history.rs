@@ -37,6 +37,14 @@ fn reasoning_goes_where_the_template_reads_it() {
                 json!({ "role": "assistant", "content": "!", "thinking": "Hm." }),
             ),
             (
+                "\"thinking\" in message",
+                json!({ "role": "assistant", "content": "!", "thinking": "Hm." }),
+            ),
+            (
+                "message.reasoning",
+                json!({ "role": "assistant", "content": "!", "reasoning": "Hm." }),
+            ),
+            (
                 "block['thinking']",
                 json!({ "role": "assistant", "content": [{ "type": "thinking", "thinking": "Hm." }, { "type": "text", "text": "!" }] }),
             ),

@@ -102,9 +102,12 @@ fn place_reasoning(template: &str, message: &mut Map<String, Value>) {
         return;
     };
     let splits = ["split('</think>'", "split(\"</think>\""];
+    let thinking = ["message.thinking", "\"thinking\" in message"];
     if template.contains("reasoning_content") {
         message.insert("reasoning_content".into(), reasoning.into());
-    } else if template.contains("message.thinking") {
+    } else if template.contains("message.reasoning") {
+        message.insert("reasoning".into(), reasoning.into());
+    } else if thinking.iter().any(|text| template.contains(text)) {
         message.insert("thinking".into(), reasoning.into());
         // GPT-OSS refuses both together with calls.
         if template.contains("Cannot pass both content and thinking")
