@@ -1,14 +1,17 @@
 //! Every family with a tiny random checkpoint: hidden states, vectors and scores of packed
 //! sequences, with lengths around the tile sizes.
 
-use jerboa::arch::{DenseLayer, EncoderHead};
+use super::folder::{Folder, load, minilm_tokenizer};
+use jerboa::arch::{self, DenseLayer, EncoderHead, LoadConfig};
 use jerboa::exec::{EncoderInput, EncoderModel, Precision, PrecisionOptions, RunOptions};
 use jerboa::gpu::DeviceOptions;
 use jerboa::ir::{Activation, Pooling};
 use jerboa::plan::Fusions;
+use jerboa::task::Task;
 use jerboa_tests::golden::{Golden, golden, load_encoder};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
+use serde_json::{Value, json};
 
 const LIMIT: f64 = 2e-4;
 
@@ -153,6 +156,52 @@ fn vectors_equal_the_reference() {
             assert!(error < LIMIT, "{folder} {file}: {error:e}");
         }
     }
+}
+
+/// A decoder whose config.json has `is_causal = false`, for which transformers masks no token
+/// (tests/golden/scripts/make_bidirectional.py).
+#[test]
+fn a_decoder_without_a_causal_mask_embeds() {
+    let folder = Folder::new("bidirectional");
+    let config = std::fs::read(golden("models/qwen3_embedding/config.json")).expect("a config");
+    let mut config: Value = serde_json::from_slice(&config).expect("JSON");
+    config["is_causal"] = json!(false);
+    folder.write("config.json", config.to_string());
+    folder.copy(
+        "models/qwen3_embedding/model.safetensors",
+        "model.safetensors",
+    );
+
+    let head = vector_head("qwen3_embedding", Pooling::Last);
+    let options = RunOptions {
+        max_context: Some(300),
+        ..RunOptions::default()
+    };
+    let encoder = load_encoder(open(&exact()), &folder.0, &head, options).expect("an encoder");
+    let read = |file| {
+        Golden::read(&golden(&format!(
+            "models/qwen3_embedding/{file}.safetensors"
+        )))
+    };
+    let found = normalized(run(&encoder, &strings(&read("lengths"))), encoder.cols());
+    let error = relative_l2(&found, &read("bidirectional").floats("embedding"));
+    assert!(error < LIMIT, "{error:e}");
+
+    // It embeds without being asked to, and does not generate.
+    config["architectures"] = json!(["Qwen3ForCausalLM"]);
+    folder.write("config.json", config.to_string());
+    folder.write("tokenizer.json", minilm_tokenizer());
+    let load = |task| load(&folder.0, task, &exact(), RunOptions::default());
+    assert_eq!(load(None).expect("a model").task(), Task::Embed);
+    let refusal = load(Some(Task::Generate))
+        .map(|_| ())
+        .expect_err("bidirectional");
+    assert!(refusal.to_string().contains("embed"), "{refusal}");
+    let config = LoadConfig::from(&config);
+    let refusal = arch::check_generates(&config)
+        .expect_err("bidirectional")
+        .to_string();
+    assert!(refusal.contains("is_causal = false"), "{refusal}");
 }
 
 #[test]

@@ -194,10 +194,16 @@ fn with_head(
     b.finish(out, None)
 }
 
+/// Returns whether a decoder's attention is bidirectional. transformers reads this field of every
+/// decoder; embedding models set it.
+pub(super) fn is_bidirectional(config: Config<'_>) -> bool {
+    !config.flag_or("is_causal", true)
+}
+
 /// Converts a decoder's graph to an encoder of packed sequences: no KV cache, and each sequence
 /// attends only to its own tokens.
 fn from_decoder(config: Config<'_>, graph: Graph, head: &EncoderHead) -> Result<Graph> {
-    let mut b = GraphBuilder::resume(without_caches(graph));
+    let mut b = GraphBuilder::resume(without_caches(graph, is_bidirectional(config)));
     let hidden = b.graph().hidden;
     let cols = b.cols(hidden);
     let head_pooling = match head {
@@ -256,15 +262,21 @@ fn from_decoder(config: Config<'_>, graph: Graph, head: &EncoderHead) -> Result<
     b.finish(out, None)
 }
 
-/// Replaces attention over KV caches with attention within packed sequences, and drops the output
-/// head.
-fn without_caches(mut graph: Graph) -> Graph {
+/// Replaces attention over KV caches with attention within packed sequences, to both sides if
+/// `is_bidirectional`, and drops the output head.
+fn without_caches(mut graph: Graph, is_bidirectional: bool) -> Graph {
     for node in &mut graph.nodes {
         if let Op::Attention(attention) = &mut node.op
             && let Mask::Causal { window } = attention.mask
         {
-            let before = if window == 0 { usize::MAX } else { window - 1 };
-            attention.mask = Mask::Packed { before, after: 0 };
+            // A causal window contains the token itself, one to both sides does not.
+            let (before, after) = match (window, is_bidirectional) {
+                (0, true) => (usize::MAX, usize::MAX),
+                (0, false) => (usize::MAX, 0),
+                (window, true) => (window, window),
+                (window, false) => (window - 1, 0),
+            };
+            attention.mask = Mask::Packed { before, after };
             attention.state = None;
         }
     }

@@ -47,10 +47,10 @@ mod t5;
 pub mod vision;
 mod whisper;
 
-use crate::Result;
 use crate::format::Checkpoint;
 use crate::ir::{Graph, GraphBuilder};
 use crate::util::map::SortedSet;
+use crate::{Error, Result};
 use config::Config;
 pub use config::{Container, LoadConfig};
 pub use encoder::{DenseLayer, EncoderGraph, EncoderHead, HeadlessEncoder, PositionScheme};
@@ -178,8 +178,14 @@ pub fn is_encoder(config: &LoadConfig) -> bool {
     })
 }
 
+/// Returns whether attention is bidirectional: of an encoder, or of a decoder for embeddings with
+/// `is_causal = false`. Such models cannot generate text.
+pub fn is_bidirectional(config: &LoadConfig) -> bool {
+    is_encoder(config) || encoder::is_bidirectional(config.fields())
+}
+
 /// Builds the graph of a model as an encoder of packed sequences. A decoder becomes an encoder with
-/// causal attention.
+/// causal attention, or with bidirectional attention where `is_causal` is false.
 ///
 /// # Errors
 /// `UnknownArchitecture`, `UnsupportedOption` or `Config`, each naming what it refuses.
@@ -296,15 +302,24 @@ pub fn mtp_graph(config: &LoadConfig) -> Result<Option<Graph>> {
     build.map(|build| build(fields)).transpose()
 }
 
-/// Refuses a model without a decoder that is supported, before its graph is built.
+/// Refuses a model without a causal decoder that is supported, before its graph is built.
 ///
 /// # Errors
-/// `UnknownArchitecture` with the nearest known names.
+/// `UnknownArchitecture` with the nearest known names; `UnsupportedOption` for a bidirectional
+/// decoder.
 pub fn check_generates(config: &LoadConfig) -> Result<()> {
     if is_speech_to_text(config) {
         return Ok(());
     }
-    decoder_builder(config).map(|_| ())
+    decoder_builder(config)?;
+    if encoder::is_bidirectional(config.fields()) {
+        return Err(Error::UnsupportedOption {
+            architecture: config.fields().architecture(),
+            option: "text generation with is_causal = false".into(),
+            hint: "Its attention is bidirectional. Load it with the task 'embed'.".into(),
+        });
+    }
+    Ok(())
 }
 
 fn decoder_builder(config: &LoadConfig) -> Result<DecoderBuilder> {

@@ -165,12 +165,12 @@ impl EmbedderFiles {
                     ..SentenceTransformersConfig::with_pooling(Pooling::Last)
                 };
             }
-            let decoder = !arch::is_encoder(&files.config);
+            let is_causal = !arch::is_bidirectional(&files.config);
             warnings.push(
                 "modules.json is missing: embeddings use the default pooling of sentence-transformers."
                     .to_string(),
             );
-            SentenceTransformersConfig::with_pooling(if decoder {
+            SentenceTransformersConfig::with_pooling(if is_causal {
                 Pooling::Last
             } else {
                 Pooling::Mean

@@ -90,7 +90,7 @@ tasks! {
         implied_by: |hints| {
             matches!(hints.gguf_pooling, Some(1..=3))
                 || hints.pools
-                || arch::is_encoder(hints.config)
+                || arch::is_bidirectional(hints.config)
         },
         accepts: |config| !arch::is_speech_to_text(config),
     };
@@ -105,7 +105,7 @@ tasks! {
             Some(4) => true,
             Some(1..=3) => false,
             _ if has_score_head(hints.config) => true,
-            _ => !hints.pools && !arch::is_encoder(hints.config) && is_named_reranker(hints.name),
+            _ => !hints.pools && !arch::is_bidirectional(hints.config) && is_named_reranker(hints.name),
         },
         accepts: |config| {
             !arch::is_speech_to_text(config) && (!only_encodes(config) || has_score_head(config))
@@ -213,7 +213,7 @@ pub(super) fn has_score_head(config: &LoadConfig) -> bool {
 
 /// Whether models of a configuration only encode.
 fn only_encodes(config: &LoadConfig) -> bool {
-    arch::is_encoder(config) || arch::joint_embedding(config).is_some()
+    arch::is_bidirectional(config) || arch::joint_embedding(config).is_some()
 }
 
 /// Whether a configuration is that of a known text model.
