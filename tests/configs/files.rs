@@ -1,7 +1,7 @@
 //! Contradictory files, and files that only Python reads: golden checkpoints with changed
 //! configurations around the same weights.
 
-use jerboa::arch::LoadConfig;
+use jerboa::arch::{self, EncoderHead, LoadConfig};
 use jerboa::exec::{ModelFiles, PrecisionOptions, RunOptions, Session};
 use jerboa::format::Encoding;
 use jerboa::gpu::DeviceOptions;
@@ -180,7 +180,7 @@ fn whole_numbers_may_be_floats() {
         );
         let [of, whole] =
             [&folder.0, &golden(&format!("models/{model}"))].map(|f| files(f).expect(model).config);
-        let graph = |config: &LoadConfig| jerboa::arch::graph(config).expect(model);
+        let graph = |config: &LoadConfig| arch::graph(config).expect(model);
         assert_eq!(graph(&of), graph(&whole), "{model}");
     }
 }
@@ -226,7 +226,7 @@ fn a_stored_head_overrides_the_tied_flag() {
 /// Bytes of a folder's weights on the device.
 fn head(folder: &Path) -> String {
     let config = files(folder).expect("files").config;
-    let graph = jerboa::arch::graph(&config).expect("a graph");
+    let graph = arch::graph(&config).expect("a graph");
     let logits = graph.nodes.iter().rev().find_map(|node| match &node.op {
         jerboa::ir::Op::Linear(linear) => Some(linear.weight),
         _ => None,
@@ -279,6 +279,26 @@ fn odd_classes_of_decoders_load_by_their_model_type() {
 }
 
 /// As the body of a model alone is saved, with or without its head.
+/// Models that have the class of BERT or RoBERTa, but another structure.
+#[test]
+fn variants_of_bert_are_refused_by_the_field() {
+    for (model, field, value) in [
+        ("bert", "is_decoder", json!(true)),
+        ("bert", "add_cross_attention", json!(true)),
+        ("bert", "alibi_starting_size", json!(4096)),
+        ("roberta", "is_decoder", json!(true)),
+    ] {
+        let mut config = config_of(&golden(&format!("models/{model}")));
+        let build = |config: &Value| arch::encoder_graph(&config.into(), &EncoderHead::Hidden);
+        config["is_decoder"] = json!(false);
+        build(&config).expect(model);
+        config[field] = value;
+        let refusal = build(&config).map(|_| ()).expect_err(field);
+        assert_eq!(refusal.code(), "unsupported_option");
+        assert!(refusal.to_string().contains(field), "{refusal}");
+    }
+}
+
 #[test]
 fn decoders_without_a_prefix_load() {
     for model in ["llama", "qwen3"] {
@@ -362,7 +382,7 @@ fn architectures_are_detected_by_tensor_names() {
     let mut wrong = Vec::new();
 
     let one_family = |a: &str, b: &str| {
-        jerboa::arch::families().any(|f| [a, b].iter().all(|kind| f.model_types.contains(kind)))
+        arch::families().any(|f| [a, b].iter().all(|kind| f.model_types.contains(kind)))
     };
     for entry in std::fs::read_dir(golden("models")).expect("models") {
         let from = entry.expect("an entry").path();

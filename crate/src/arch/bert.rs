@@ -167,6 +167,15 @@ impl BertDims {
                 });
             }
         }
+        // MosaicBERT has the class of BERT, with ALiBi and gated MLPs.
+        if config.get("alibi_starting_size").is_some() {
+            return Err(Error::UnsupportedOption {
+                architecture: config.architecture(),
+                option: "ALiBi ('alibi_starting_size')".into(),
+                hint: "Use a model with absolute positions or RoPE, such as ModernBERT.".into(),
+            });
+        }
+        config.require_values(&[("is_decoder", "false"), ("add_cross_attention", "false")])?;
         Ok(Self {
             hidden: config.count("hidden_size")?,
             intermediate: config.count("intermediate_size")?,
