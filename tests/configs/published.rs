@@ -93,6 +93,40 @@ fn graphs(config: &LoadConfig) -> jerboa::Result<Vec<Graph>> {
         .or_else(|error| encoder().map_err(|_| error))
 }
 
+/// Published vision encoders, which leave out fields that equal transformers' defaults.
+#[test]
+fn published_vision_encoders_become_graphs() {
+    let mut built = 0;
+    for folder in std::fs::read_dir(golden("configs")).expect("configs") {
+        let folder = folder.expect("a folder").path();
+        if !folder.join("config.json").exists() {
+            continue;
+        }
+        let config = config_of(&folder);
+        if !config["vision_config"].is_object() || arch::check_generates(&config).is_err() {
+            continue;
+        }
+        match arch::vision_encoder(&config) {
+            Ok(_) => built += 1,
+            Err(error) => assert_eq!(error.code(), "unsupported_option", "{folder:?}: {error}"),
+        }
+    }
+    assert!(built > 20, "{built}");
+
+    // Defaults of SmolVLMVisionConfig: 12 layers with an MLP of 3072.
+    let config = config_of(&golden(
+        "configs/HuggingFaceTB__SmolVLM2-500M-Video-Instruct",
+    ));
+    let vision = arch::vision_encoder(&config).expect("a vision encoder");
+    assert_eq!(vision.tile_tokens, Some((512 / 16 / 4) * (512 / 16 / 4)));
+    let rows = |name: &str| {
+        let mut parts = vision.graph.weights.iter().flat_map(|weight| &weight.parts);
+        parts.find(|part| part.0.ends_with(name)).map(|part| part.1)
+    };
+    assert_eq!(rows("layers.11.mlp.fc1.weight"), Some(3072));
+    assert_eq!(rows("layers.12.mlp.fc1.weight"), None);
+}
+
 /// The sizes of a published configuration whose tensor names all match, or the refusal.
 fn sizes(folder: &Path) -> Result<Found, String> {
     let config = config_of(folder);

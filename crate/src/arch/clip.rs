@@ -7,7 +7,8 @@ use super::encoder::{
     EncoderBody, PositionScheme, bidirectional, dense, embedding_table, head_dim, layer_norm,
 };
 use super::family::{Family, JointEmbedding};
-use super::vision::pooled::{CLIP, SIGLIP, with_defaults};
+use super::vision::pooled::{CLIP, SIGLIP};
+use super::vision::siglip::with_defaults;
 use crate::Result;
 use crate::ir::{Activation, GraphBuilder, IdSource, Mask};
 use serde_json::json;

@@ -2,7 +2,7 @@
 //! token's; SigLIP pools by attention with a learned query. Reference: transformers
 //! `modeling_clip.py`, `modeling_siglip.py`, `modeling_siglip2.py`.
 
-use super::siglip::layers;
+use super::siglip::{layers, siglip_defaults, with_defaults};
 use super::vit::{Vit, patch_embeddings, table_side, tile_side};
 use super::{FIRST_ENTRY, ImageMask, PATCHES, POSITION_PAIRS, VisionEncoderGraph, VisionSpec};
 use crate::arch::blocks::{NormSpec, norm};
@@ -11,7 +11,7 @@ use crate::arch::encoder::dense;
 use crate::ir::{Activation, Dim, EmbeddingBag, Graph, GraphBuilder, Pool, Pooling, WeightKind};
 use crate::vision::PositionTable;
 use crate::{Error, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// CLIP.
 pub const CLIP: VisionSpec = VisionSpec {
@@ -25,16 +25,6 @@ pub const SIGLIP: VisionSpec = VisionSpec {
     build: siglip,
     ..CLIP
 };
-
-/// Overrides a configuration class's defaults with the file's fields.
-pub fn with_defaults(config: Config<'_>, mut usual: Value) -> Value {
-    for (field, value) in usual.as_object_mut().into_iter().flatten() {
-        if let Some(own) = config.get(field) {
-            *value = own.clone();
-        }
-    }
-    usual
-}
 
 fn clip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
     let usual = json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -93,10 +83,7 @@ fn siglip(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
             hint: "Image embeddings need the attention pooling head.".into(),
         });
     }
-    let usual = json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
-        "num_channels": 3, "image_size": 224, "num_patches": 256, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh",
-        "layer_norm_eps": 1e-6 });
-    let own = with_defaults(config, usual);
+    let own = with_defaults(config, siglip_defaults());
     let config = config.with_fields(&own);
     let eps = config.number_or("layer_norm_eps", 1e-6)?;
     let vit = Vit::from_config(config, "num_attention_heads", eps)?;

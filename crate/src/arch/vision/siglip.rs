@@ -117,6 +117,23 @@ const fn mmproj_spec(name: &'static str, models: &'static [&'static str]) -> Mmp
     }
 }
 
+/// Overrides a configuration class's defaults with the file's fields.
+pub fn with_defaults(config: Config<'_>, mut usual: Value) -> Value {
+    for (field, value) in usual.as_object_mut().into_iter().flatten() {
+        if let Some(own) = config.get(field) {
+            *value = own.clone();
+        }
+    }
+    usual
+}
+
+/// Defaults of transformers' `SiglipVisionConfig` and `Siglip2VisionConfig`.
+pub fn siglip_defaults() -> Value {
+    json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "num_channels": 3, "image_size": 224, "num_patches": 256, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh",
+        "layer_norm_eps": 1e-6 })
+}
+
 /// Adds SigLIP up to its final norm, as Idefics 3, Gemma 3 and LFM2-VL use it. Reference:
 /// `modeling_siglip.py`.
 fn siglip(
@@ -191,7 +208,12 @@ pub fn layers(
 
 /// Builds the vision encoder of Idefics 3 and SmolVLM. Reference: `modeling_idefics3.py`.
 fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
-    let patch = config.count_or("patch_size", 32)?;
+    // SmolVLM-256M and 500M leave out what equals the defaults.
+    let usual = json!({ "hidden_size": 1152, "intermediate_size": 3072, "num_hidden_layers": 12,
+        "num_attention_heads": 16, "image_size": 224, "patch_size": 32 });
+    let own = with_defaults(config, usual);
+    let config = config.with_fields(&own);
+    let patch = config.count("patch_size")?;
     let merge = all.count_or("scale_factor", 2)?;
 
     let side = tile_side(config, patch, merge)?;
@@ -221,6 +243,8 @@ fn idefics3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
 
 /// Builds the vision encoder of Gemma 3. Reference: `modeling_gemma3.py`.
 fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
+    let own = with_defaults(config, siglip_defaults());
+    let config = config.with_fields(&own);
     let patch = config.count("patch_size")?;
     let tokens = all.count_or("mm_tokens_per_image", 256)?;
 
@@ -264,6 +288,8 @@ fn gemma3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
 
 /// Builds the vision encoder of LFM2-VL. Reference: `modeling_lfm2_vl.py`, `modeling_siglip2.py`.
 fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
+    let own = with_defaults(config, siglip_defaults());
+    let config = config.with_fields(&own);
     let patch = config.count("patch_size")?;
     let merge = all.count_or("downsample_factor", 2)?;
 
@@ -275,7 +301,7 @@ fn lfm2(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         let name = "multi_modal_projector.layer_norm";
         x = norm(&mut b, name, NormSpec::layer(1e-5), x);
     }
-    let size = all.count("projector_hidden_size")?;
+    let size = all.count_or("projector_hidden_size", 2560)?;
     let bias = all.flag_or("projector_bias", true);
 
     let act = all.activation("projector_hidden_act", "gelu")?;
