@@ -113,6 +113,55 @@ fn published_vision_encoders_become_graphs() {
     }
     assert!(built > 20, "{built}");
 
+    // Each of these fields has the default of its configuration class.
+    let qwen3 = [
+        "depth",
+        "hidden_size",
+        "intermediate_size",
+        "num_heads",
+        "patch_size",
+        "num_position_embeddings",
+    ];
+    for (name, fields) in [
+        (
+            "Qwen__Qwen2.5-VL-7B-Instruct",
+            &[
+                "depth",
+                "intermediate_size",
+                "num_heads",
+                "patch_size",
+                "out_hidden_size",
+                "window_size",
+                "fullatt_block_indexes",
+            ][..],
+        ),
+        (
+            "Qwen__Qwen3-VL-8B-Instruct",
+            &[&qwen3[..], &["deepstack_visual_indexes"]].concat(),
+        ),
+        ("Qwen__Qwen3.5-9B", &qwen3),
+        (
+            "aribornstein__gemma-4-E2B-it",
+            &[
+                "hidden_size",
+                "intermediate_size",
+                "num_hidden_layers",
+                "num_attention_heads",
+                "head_dim",
+            ],
+        ),
+    ] {
+        let mut config = json(&golden(&format!("configs/{name}/config.json")));
+        let graph =
+            |config: &Value| arch::vision_encoder(&config.into()).map(|vision| vision.graph);
+        let whole = graph(&config).expect(name);
+        for field in fields {
+            let vision = config["vision_config"].as_object_mut().expect("an object");
+            assert!(vision.remove(*field).is_some(), "{name}: {field}");
+            assert_eq!(graph(&config).expect(name), whole, "{name}: {field}");
+        }
+    }
+
     // Defaults of SmolVLMVisionConfig: 12 layers with an MLP of 3072.
     let config = config_of(&golden(
         "configs/HuggingFaceTB__SmolVLM2-500M-Video-Instruct",

@@ -2,6 +2,7 @@
 //! are normalized; RoPE rotates one half by column and the other by row. Reference: transformers
 //! `modeling_gemma4.py`.
 
+use super::siglip::with_defaults;
 use super::vit::{Vit, patch_embeddings, rope_base, text_columns};
 use super::{FIRST_ENTRY, ImageMask, VisionEncoderGraph, VisionSpec};
 use crate::arch::blocks::{self, NormSpec, norm};
@@ -13,6 +14,7 @@ use crate::ir::{
 };
 use crate::vision::{AxialRope, PositionTable};
 use crate::{Error, Result};
+use serde_json::json;
 
 /// Gemma 4.
 pub const GEMMA4: VisionSpec = VisionSpec {
@@ -33,6 +35,10 @@ fn image_mask(config: Config<'_>) -> ImageMask {
 }
 
 fn gemma4(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
+    let usual = json!({ "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16,
+        "num_attention_heads": 12, "num_key_value_heads": 12, "head_dim": 64 });
+    let own = with_defaults(config, usual);
+    let config = config.with_fields(&own);
     let eps = config.number_or("rms_norm_eps", 1e-6)?;
     let heads = config.count("num_attention_heads")?;
     let hidden = config.count("hidden_size")?;

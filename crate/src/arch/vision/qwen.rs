@@ -1,6 +1,7 @@
 //! Vision encoders of Qwen3.5, Qwen3-VL and Qwen2.5-VL: RoPE by row and column, blocks of patches
 //! merged at the end. Reference: transformers `modeling_qwen3_vl.py`, `modeling_qwen2_5_vl.py`.
 
+use super::siglip::with_defaults;
 use super::vit::{Vit, axial_rope, patch_embeddings, rope_base, table_side};
 use super::{ImageMask, VisionEncoderGraph, VisionSpec, with_class};
 use crate::Result;
@@ -130,6 +131,14 @@ fn layer_indexes(config: Config<'_>, field: &str) -> Vec<u64> {
 
 /// Qwen3-VL and Qwen3.5. Reference: `modeling_qwen3_vl.py`.
 fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
+    let mut usual = json!({ "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16,
+        "patch_size": 16, "out_hidden_size": 3584, "num_position_embeddings": 2304 });
+    // Qwen3.5 has no deepstack.
+    if !all.architecture().to_lowercase().starts_with("qwen3_5") {
+        usual["deepstack_visual_indexes"] = json!([8, 16, 24]);
+    }
+    let own = with_defaults(config, usual);
+    let config = config.with_fields(&own);
     let mut vit = Vit {
         split_frames: config.load().container() == Container::Gguf,
         ..Vit::from_config(config, "num_heads", 1e-6)?
@@ -234,6 +243,10 @@ fn concat(b: &mut GraphBuilder, values: &[ValueId]) -> ValueId {
 
 /// Qwen2.5-VL. Reference: `modeling_qwen2_5_vl.py`.
 fn qwen2_5(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
+    let usual = json!({ "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16,
+        "out_hidden_size": 3584, "fullatt_block_indexes": [7, 15, 23, 31] });
+    let own = with_defaults(config, usual);
+    let config = config.with_fields(&own);
     let vit = Vit::from_config(config, "num_heads", 1e-6)?;
     let mut vit = Vit {
         norm: NormSpec::rms(1e-6),

@@ -117,14 +117,17 @@ const fn mmproj_spec(name: &'static str, models: &'static [&'static str]) -> Mmp
     }
 }
 
-/// Overrides a configuration class's defaults with the file's fields.
-pub fn with_defaults(config: Config<'_>, mut usual: Value) -> Value {
-    for (field, value) in usual.as_object_mut().into_iter().flatten() {
-        if let Some(own) = config.get(field) {
-            *value = own.clone();
-        }
+/// Returns the fields of a config.json, with the defaults of transformers' configuration class for
+/// absent ones. Other containers name all fields that their model has.
+pub fn with_defaults(config: Config<'_>, defaults: Value) -> Value {
+    let mut fields = config.json().as_object().cloned().unwrap_or_default();
+    if config.load().container() == Container::HuggingFace
+        && let Value::Object(defaults) = defaults
+    {
+        let absent = defaults.into_iter();
+        fields.extend(absent.filter(|(name, _)| config.get(name).is_none()));
     }
-    usual
+    fields.into()
 }
 
 /// Defaults of transformers' `SiglipVisionConfig` and `Siglip2VisionConfig`.
