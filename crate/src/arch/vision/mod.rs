@@ -8,7 +8,7 @@ pub mod qwen;
 pub mod siglip;
 mod vit;
 
-use super::config::Config;
+use super::config::{Config, Container};
 use crate::Result;
 use crate::format::RowOrder;
 use crate::format::gguf::mmproj::MmprojSpec;
@@ -126,12 +126,19 @@ pub fn match_suffixes(graph: &mut Graph, stored: &[String]) {
     }
 }
 
-/// Returns the feature groups per image embedding.
-fn feature_groups(vision: Config<'_>) -> usize {
-    1 + vision
-        .get("deepstack_visual_indexes")
-        .and_then(Value::as_array)
-        .map_or(0, Vec::len)
+/// Returns the layers of the vision encoder whose features DeepStack adds to the decoder's.
+fn deepstack_layers(all: Config<'_>, vision: Config<'_>) -> Vec<u64> {
+    let listed = vision.get("deepstack_visual_indexes");
+    match listed.and_then(Value::as_array) {
+        Some(listed) => listed.iter().filter_map(Value::as_u64).collect(),
+        // The default of `Qwen3VLVisionConfig`.
+        None if all.string("model_type") == Some("qwen3_vl")
+            && all.load().container() == Container::HuggingFace =>
+        {
+            vec![8, 16, 24]
+        }
+        None => Vec::new(),
+    }
 }
 
 /// Returns the M-RoPE sections; `None` where positions have one dimension.
@@ -184,7 +191,9 @@ fn add_embedding_input(graph: &mut Graph, groups: usize) -> Option<(usize, Input
 /// Makes a decoder accept image embeddings at token ids past its table, and add DeepStack features
 /// after its first layers.
 pub(super) fn with_image_tokens(mut graph: Graph, spec: &VisionSpec, config: Config<'_>) -> Graph {
-    let features = config.nested("vision_config").map_or(1, feature_groups);
+    let features = config
+        .nested("vision_config")
+        .map_or(1, |vision| 1 + deepstack_layers(config, vision).len());
 
     let Some((at, rows)) = add_embedding_input(&mut graph, features) else {
         return graph;

@@ -3,7 +3,7 @@
 
 use super::siglip::with_defaults;
 use super::vit::{Vit, axial_rope, patch_embeddings, rope_base, table_side};
-use super::{ImageMask, VisionEncoderGraph, VisionSpec, with_class};
+use super::{ImageMask, VisionEncoderGraph, VisionSpec, deepstack_layers, with_class};
 use crate::Result;
 use crate::arch::blocks::NormSpec;
 use crate::arch::config::{Config, Container};
@@ -131,12 +131,8 @@ fn layer_indexes(config: Config<'_>, field: &str) -> Vec<u64> {
 
 /// Qwen3-VL and Qwen3.5. Reference: `modeling_qwen3_vl.py`.
 fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
-    let mut usual = json!({ "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16,
+    let usual = json!({ "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16,
         "patch_size": 16, "out_hidden_size": 3584, "num_position_embeddings": 2304 });
-    // Qwen3.5 has no deepstack.
-    if !all.architecture().to_lowercase().starts_with("qwen3_5") {
-        usual["deepstack_visual_indexes"] = json!([8, 16, 24]);
-    }
     let own = with_defaults(config, usual);
     let config = config.with_fields(&own);
     let mut vit = Vit {
@@ -163,7 +159,7 @@ fn qwen3(all: Config<'_>, config: Config<'_>) -> Result<VisionEncoderGraph> {
         table,
         "pos_embed.weight",
     );
-    let deep = layer_indexes(config, "deepstack_visual_indexes");
+    let deep = deepstack_layers(all, config);
     let mut features = Vec::new();
     for index in 0..config.layers("depth")? {
         let path = format!("blocks.{index}");
