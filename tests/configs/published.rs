@@ -10,12 +10,12 @@ use jerboa::kernels::attention::Kv;
 use jerboa::plan::{StatePlan, WeightPlan, plan_states, plan_weights};
 use jerboa_tests::golden::{golden, open};
 use pollster::block_on;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-fn json(path: &Path) -> Value {
+fn read_json(path: &Path) -> Value {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
@@ -43,11 +43,11 @@ fn stored(folder: &Path, config: &LoadConfig) -> Option<BTreeMap<String, usize>>
 
     let mut all = BTreeMap::new();
     if patterns.exists() {
-        for (name, count) in json(&patterns).as_object()? {
+        for (name, count) in read_json(&patterns).as_object()? {
             *all.entry(arch::canonical_name(config, name)).or_default() += count.as_u64()? as usize;
         }
     } else if index.exists() {
-        for name in json(&index)["weight_map"].as_object()?.keys() {
+        for name in read_json(&index)["weight_map"].as_object()?.keys() {
             *all.entry(pattern(&arch::canonical_name(config, name)))
                 .or_default() += 1;
         }
@@ -151,7 +151,7 @@ fn published_vision_encoders_become_graphs() {
             ],
         ),
     ] {
-        let mut config = json(&golden(&format!("configs/{name}/config.json")));
+        let mut config = read_json(&golden(&format!("configs/{name}/config.json")));
         // The decoder of Qwen3-VL adds the features of the listed layers.
         let graph = |config: &Value| {
             let config = LoadConfig::from(config);
@@ -165,6 +165,19 @@ fn published_vision_encoders_become_graphs() {
             assert_eq!(graph(&config), whole, "{name}: {field}");
         }
     }
+
+    // Idefics3-8B leaves out what equals LlamaConfig's defaults.
+    let folder = golden("configs/HuggingFaceTB__SmolVLM2-500M-Video-Instruct");
+    let mut config = read_json(&folder.join("config.json"));
+    let text = json!({ "model_type": "llama", "intermediate_size": 14336, "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-5, "rope_theta": 5e5, "vocab_size": 128259 });
+    config["text_config"] = text;
+    let short = arch::graph(&LoadConfig::from(&config)).expect("a decoder");
+    let sizes = json!({ "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32 });
+    let text = config["text_config"].as_object_mut().expect("an object");
+    text.extend(sizes.as_object().expect("an object").clone());
+    let whole = arch::graph(&LoadConfig::from(&config)).expect("a decoder");
+    assert_eq!(short, whole);
 
     // Defaults of SmolVLMVisionConfig: 12 layers with an MLP of 3072.
     let config = config_of(&golden(

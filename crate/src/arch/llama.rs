@@ -41,6 +41,7 @@ pub(super) static FAMILIES: &[Family] = &[
             "Idefics3ForConditionalGeneration",
         ],
         model_types: &["smolvlm", "idefics3"],
+        defaults: r#"{"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}"#,
         decoder: Some(llama),
         vision: Some(IDEFICS3),
         ..Family::EMPTY
