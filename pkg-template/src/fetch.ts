@@ -80,6 +80,10 @@ async function respond(registry: ModelRegistry, request: Request, controller: Ab
     const stored = /\/responses\/([^/]+)(\/input_items|\/cancel)?\/?$/.exec(pathname);
     if (stored) return await storedResponse(registry, request.method, decoded(stored[1]!), stored[2]);
     if (request.method === "GET") return await listModels(registry, pathname);
+    if (request.method === "HEAD") {
+      const { status, headers } = await listModels(registry, pathname);
+      return new Response(null, { status, headers });
+    }
     const path = Object.keys(HANDLERS).find((each) => pathname.endsWith(`/${each}`));
     if (!path || request.method !== "POST") throw new JerboaError("not_found", `${request.method} ${pathname} is not supported. Supported: ${Object.keys(HANDLERS).join(", ")}, models.`);
     const body = (await bodyOf(request)) as { model?: unknown; echo?: unknown } | null;

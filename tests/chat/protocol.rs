@@ -92,6 +92,43 @@ fn content_waits_only_for_what_may_be_a_marker() {
 }
 
 #[test]
+fn a_marker_that_a_limit_cut_is_no_content() {
+    let tools = super::tools();
+    let format = AnswerFormat::detect("<tool_call>", &|_| false);
+    let end = |text: &str, is_cut: bool| -> String {
+        let mut parser = format.parser(AnswerStart {
+            tools: &tools,
+            ..AnswerStart::default()
+        });
+        parser.push(text);
+        let parts = if is_cut {
+            parser.cut()
+        } else {
+            parser.finish()
+        };
+        let texts = parts.into_iter().map(|part| match part {
+            AnswerPart::Content { text } => text,
+            other => panic!("{text:?}: {other:?}"),
+        });
+        texts.collect()
+    };
+    let name = "<tool_call>{\"name\": \"sea";
+    for (text, cut, whole) in [
+        ("<tool_call", "", "<tool_call"),
+        ("\n<tool_", "\n", "\n<tool_"),
+        (name, "", name),
+        ("1 <", " <", " <"),
+        ("done\n", "\n", "\n"),
+    ] {
+        assert_eq!(
+            [end(text, true), end(text, false)],
+            [cut, whole],
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
 fn ids_are_unique_repeatable_and_of_the_familys_form() {
     let ids = |template: &str, text: &str| -> Vec<String> {
         let format = AnswerFormat::detect(template, &|_| false);

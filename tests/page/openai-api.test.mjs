@@ -240,6 +240,13 @@ test("requests read no files of the server, and paths are decoded or refused", a
   for (const path of ["models/%", "responses/%E0", "responses/%E0/input_items"]) assert.deepEqual(await refused(path).then(([status, message]) => [status, /not valid percent-encoding/.test(message)]), [400, true], path);
 });
 
+test("HEAD asks for the headers that GET has", async () => {
+  const fetch = jerboa.createFetch(await load());
+  const get = await fetch("http://jerboa/v1/models");
+  const head = await fetch("http://jerboa/v1/models", { method: "HEAD" });
+  assert.deepEqual([head.status, head.headers.get("content-type"), await head.text()], [200, get.headers.get("content-type"), ""]);
+});
+
 test("requests of servers that are no instances of Request are answered", async () => {
   // As srvx makes them for Nitro and h3: Request's prototype without its private fields.
   const lookalike = (url, { method = "GET", body, headers = {}, signal }) => {

@@ -197,7 +197,8 @@ impl AnswerParser {
     }
 
     /// Ends an answer that a limit cut inside what a grammar enforces, and returns the remaining
-    /// parts. A call whose name is incomplete is dropped; without a grammar it would be content.
+    /// parts. A call whose name is incomplete is dropped, and so is the beginning of a marker; without a grammar they
+    /// would be content.
     pub fn cut(&mut self) -> Vec<AnswerPart> {
         self.end(true)
     }

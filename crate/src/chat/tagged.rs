@@ -126,6 +126,8 @@ impl TaggedParser {
                 self.sink.text(self.channel, &region.raw);
                 self.sink.text(self.channel, &rest);
             }
+            // The beginning of a marker.
+            None if is_cut && rest.trim_start().len() > 1 => {}
             None => self.sink.text(self.channel, &rest),
         }
         self.sink.finish();
