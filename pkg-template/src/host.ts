@@ -332,8 +332,11 @@ export class Host implements Backend {
   }
 
   async #load(given: EngineLoadOptions, signal: AbortSignal, onEvent: (event: unknown) => void): Promise<unknown> {
-    const options = (await platform()?.prepareLoad(given)) ?? given;
-    const engine = await this.#module.Engine.load({ ...options, signal }, onEvent);
+    const host = platform();
+    const options = (await host?.prepareLoad(given)) ?? given;
+    const engine = await this.#module.Engine.load({ ...options, signal }, onEvent).catch(async (thrown: unknown) => {
+      throw (await host?.explainLoad(thrown, given)) ?? thrown;
+    });
     if (signal.aborted) {
       engine.free();
       throw aborted("Loading the model");

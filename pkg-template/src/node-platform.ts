@@ -54,24 +54,69 @@ class LazyGpu implements GpuLike {
   }
 }
 
+/** Spellings that are paths, whether or not the file exists. */
+const PATH = /^(\.{0,2}[/\\]|\.{1,2}$|[A-Za-z]:[/\\])/;
+/** A repository of the Hub, with an optional revision and GGUF file. */
+const HUB_NAME = /^[\w.-]+\/(?![^/]+\.gguf$)[\w.-]+(@[^/]+)?(\/.+\.gguf)?$/i;
+/** Files that show that their folder holds a model. */
+const MODEL_FILE = /^(mlc-chat-)?config\.json$|\.(gguf|nemo)$/i;
+/** Models in subfolders that an error lists. */
+const MAX_LISTED_FOLDERS = 5;
+
+/** A directory entry that is a file, also through a link: snapshots of the Hub's cache are links. */
+const isFileAt = async (path: string): Promise<boolean> => stat(path).then((found) => found.isFile(), () => false);
+
+/** The absolute path of a model on disk; undefined for names and web addresses. A relative path needs no `./` if it exists. */
+export async function localPath(source: string): Promise<string | undefined> {
+  if (source.startsWith("file:")) return fileURLToPath(source);
+  if (source.startsWith("~/")) return join(homedir(), source.slice(2));
+  const path = resolve(source);
+  if (PATH.test(source)) return path;
+  if (source.includes("://") || HUB_NAME.test(source)) return undefined;
+  return (await stat(path).catch(() => undefined)) && path;
+}
+
 /** A model's folder or file on disk as files for the engine; undefined for names and web addresses. */
 async function localFiles(source: string): Promise<NamedFile[] | undefined> {
-  const given = source.startsWith("file:") ? fileURLToPath(source) : source.startsWith("~/") ? join(homedir(), source.slice(2)) : source;
-  if (given === source && !/^(\.{0,2}[/\\]|\.{1,2}$|[A-Za-z]:[/\\])/.test(source)) return undefined;
-  const path = resolve(given);
+  const path = await localPath(source);
+  if (path === undefined) return undefined;
   const found = await stat(path).catch(() => undefined);
   if (!found) throw new JerboaError("missing_file", `The model at ${path} does not exist. Check the path; names of the Hugging Face Hub have the form 'org/name'.`);
-  const open = async (file: string, name: string): Promise<NamedFile> => ({ name, file: (await openAsBlob(file)) as File });
   if (found.isFile() && !/\.(gguf|safetensors|json)$/i.test(path)) throw invalidRequest(`loadModel: ${path} is not a model. Pass a folder with a model's files, or a .gguf file.`);
-  if (found.isFile()) return Promise.all((await filesOfModel(path)).map((name) => open(join(dirname(path), name), name)));
-  const entries = await readdir(path, { recursive: true, withFileTypes: true });
-  const files = await Promise.all(entries.map(async (entry) => {
-    const file = join(entry.parentPath ?? entry.path!, entry.name);
-    // Snapshots of the Hub's cache are links.
-    const isFile = entry.isFile() || (entry.isSymbolicLink() && (await stat(file).catch(() => undefined))?.isFile());
-    return isFile ? open(file, relative(path, file).split(sep).join("/")) : undefined;
-  }));
-  return files.filter((file) => file !== undefined);
+  const open = async (folder: string, name: string): Promise<NamedFile> => ({ name: name.split(sep).join("/"), file: (await openAsBlob(join(folder, name))) as File });
+  try {
+    if (found.isFile()) return await Promise.all((await filesOfModel(path)).map((name) => open(dirname(path), name)));
+    return await Promise.all((await filesOfFolder(path)).map((name) => open(path, name)));
+  } catch (thrown) {
+    if (thrown instanceof JerboaError) throw thrown;
+    throw new JerboaError("missing_file", `The model at ${path} cannot be read: ${(thrown as Error).message}. Check the permissions of its files.`, { cause: thrown });
+  }
+}
+
+/**
+ * The names of the files of a model's folder.
+ * @throws {@link JerboaError} `missing_file` if the folder itself holds no model.
+ */
+async function filesOfFolder(path: string): Promise<string[]> {
+  const top = await readdir(path);
+  if (!top.some((name) => MODEL_FILE.test(name))) throw await noModelIn(path, top);
+  // Only the configuration at the top counts. A folder of GGUF files may hold other models below.
+  const below = top.includes("config.json") ? (await readdir(path, { recursive: true, withFileTypes: true })).map((entry) => relative(path, join(entry.parentPath ?? entry.path!, entry.name))) : top;
+  const files = await Promise.all(below.map(async (name) => ((await isFileAt(join(path, name))) ? name : undefined)));
+  return files.filter((name) => name !== undefined);
+}
+
+/** The error of a folder without a model; lists the folders directly below that have one. */
+async function noModelIn(path: string, names: string[]): Promise<JerboaError> {
+  const holdsModel = async (name: string): Promise<boolean> => (await readdir(join(path, name)).catch(() => [] as string[])).some((file) => MODEL_FILE.test(file));
+  const models: string[] = [];
+  for (const name of [...names].sort()) {
+    if (models.length <= MAX_LISTED_FOLDERS && (await holdsModel(name))) models.push(join(path, name));
+  }
+  if (names.length === 0) return new JerboaError("missing_file", `The folder ${path} has no model files. Pass a folder with config.json and weights, or a .gguf file.`);
+  const listed = models.slice(0, MAX_LISTED_FOLDERS).join(", ") + (models.length > MAX_LISTED_FOLDERS ? " and more" : "");
+  const advice = models.length > 0 ? `Pass one of the folders in it that have a model: ${listed}.` : "Pass a folder with config.json and weights, or a .gguf file.";
+  return new JerboaError("missing_file", `The folder ${path} has no model files: neither config.json nor a .gguf file. ${advice}`);
 }
 
 /** The names of a file and of the files next to it that belong to its model: other parts of a split GGUF file, and mmproj files. */
@@ -199,6 +244,12 @@ export const nodePlatform: Platform = {
     const endpoint = options.endpoint ?? process.env.HF_ENDPOINT;
     const token = options.token ?? (await hubToken());
     return { ...options, ...(endpoint ? { endpoint } : {}), ...(token ? { token } : {}), ...(process.env.HF_HUB_OFFLINE === "1" ? { revalidate: false } : {}) };
+  },
+  explainLoad: async (thrown, { model }) => {
+    const error = JerboaError.from(thrown);
+    // The Hub answers 401 for repositories that do not exist.
+    const isLocal = /^(not_found|gated|network)$/.test(error.code) && typeof model === "string" && HUB_NAME.test(model) && (await stat(model).then(() => true, () => false));
+    return isLocal ? new JerboaError(error.code, `${error.message} For the local ${(await isFileAt(model)) ? "file" : "folder"} write './${model}'.`, { cause: thrown }) : thrown;
   },
   decodeImage,
   decodeAudio,

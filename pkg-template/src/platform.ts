@@ -61,6 +61,8 @@ export interface Platform extends EnginePlatform {
   readAsset(name: string): Promise<Uint8Array<ArrayBuffer>>;
   /** Completes the options of a load: opens local files, takes the Hub's address and token from the environment. */
   prepareLoad(options: EngineLoadOptions): Promise<EngineLoadOptions>;
+  /** The error of a load that failed, with the advice that only this host can give. */
+  explainLoad(thrown: unknown, options: EngineLoadOptions): Promise<unknown>;
   /** Decodes an image file, scaled to `size` if given. */
   decodeImage(file: Blob, size?: { width: number; height: number }): Promise<Pixels>;
   decodeAudio(file: ArrayBuffer): Promise<DecodedAudio>;
