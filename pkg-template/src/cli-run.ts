@@ -20,7 +20,7 @@ const optionsOf = (command: Command): CommandOption[] => [...command.options, ..
 function usage(): string {
   const width = Math.max(...COMMANDS.map(({ name, args }) => `${name} ${args}`.length));
   const lines = COMMANDS.map(({ name, args, about }) => `  ${`${name} ${args}`.padEnd(width)}  ${about}`);
-  return ["jerboa COMMAND [OPTION..]", "", ...lines, `  ${"completion SHELL".padEnd(width)}  print a completion script for bash, zsh or fish`, "", "MODEL is 'org/name' of the Hugging Face Hub, a folder, or a .gguf file of either.", "'jerboa COMMAND --help' lists the options of a command."].join("\n");
+  return ["jerboa COMMAND [OPTION..]", "", ...lines, `  ${"completion SHELL".padEnd(width)}  print a completion script for bash, zsh or fish`, "", "MODEL is 'org/name' of the Hugging Face Hub, a folder, or a .gguf file of either.", "'jerboa help COMMAND' lists the options of a command."].join("\n");
 }
 
 function help(command: Command): string {
@@ -67,7 +67,9 @@ function parse(command: Command, args: string[]): { values: Record<string, unkno
 async function run(args: string[]): Promise<number> {
   const [name, ...rest] = args;
   if (name === undefined || name === "help" || name === "--help" || name === "-h") {
-    print(usage());
+    const topic = COMMANDS.find((each) => each.name === rest[0]);
+    if (rest[0] !== undefined && !topic && !/^(help|version|completion)$/.test(rest[0])) throw new UsageError(`unknown command '${rest[0]}'`);
+    print(topic ? help(topic) : usage());
     return name === undefined ? 2 : 0;
   }
   if (name === "--version" || name === "version") {

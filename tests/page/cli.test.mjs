@@ -65,10 +65,13 @@ test("help, versions, completions, and wrong command lines", options, async () =
   assert.equal(help.code, 2);
   for (const name of ["chat", "run", "embed", "transcribe", "speak", "serve", "mcp", "pull", "list", "rm", "info", "doctor"]) assert.match(help.stdout, new RegExp(`^  ${name} `, "m"));
   assert.match((await jerboa(["serve", "--help"])).stdout, /-p, --port NUMBER +8080 by default/);
+  assert.deepEqual(await jerboa(["help", "serve"]), await jerboa(["serve", "--help"]));
+  for (const args of [["help"], ["help", "completion"]]) assert.deepEqual(await jerboa(args), { ...help, code: 0 });
   assert.match((await jerboa(["--version"])).stdout, /^\d+\.\d+\.\d+\n$/);
   for (const shell of ["bash", "zsh", "fish"]) assert.match((await jerboa(["completion", shell])).stdout, /transcribe/, shell);
   for (const [args, message] of [
     [["fly"], /unknown command 'fly'/],
+    [["help", "fly"], /unknown command 'fly'/],
     [["run"], /usage: jerboa run MODEL/],
     [["run", STORIES, "--warp"], /Unknown option '--warp'/],
     [["run", STORIES, "- list this"], /begins with '-' after '--', as in: jerboa run MODEL -- '- text'/],
