@@ -113,13 +113,23 @@ async function run(args: string[]): Promise<number> {
 /** The commands that call methods of a model, for the advice in errors. */
 const METHOD_COMMANDS: Record<string, string> = { "model.generate": "run", "model.embed": "embed", "model.transcribe": "transcribe", "model.audio.speech.create": "speak" };
 
+/** Advice of the package for JavaScript, and that for a command line. */
+const ADVICE: readonly (readonly [RegExp, string])[] = [
+  [/^loadModel: /, ""],
+  [/pass a token with read access: loadModel\(name, \{ token \}\)/, "pass a token with read access: --token TOKEN, or set HF_TOKEN"],
+  [/pass a token that its server accepts: loadModel\(url, \{ token \}\)/, "pass a token that its server accepts: --token TOKEN"],
+  [/Use 'org\/name', the URL of a folder, or files selected by the user\./, "Use 'org/name', the URL of a folder, or the path of a folder or .gguf file that exists."],
+  [/\bmaxContext\b/g, "--max-context"],
+  [/\bmaxMemory\b/g, "--max-memory"],
+];
+
 function report(thrown: unknown): number {
   if (thrown instanceof UsageError) {
     note(`jerboa: ${thrown.message}${/^usage:/.test(thrown.message) ? "\n" : ". "}See 'jerboa --help'.`);
     return 2;
   }
   const { code, message: text } = JerboaError.from(thrown);
-  const message = text.replace(/call (model\.[\w.]+) instead/, (advice, call: string) => (METHOD_COMMANDS[call] ? `use 'jerboa ${METHOD_COMMANDS[call]}' instead` : advice));
+  const message = ADVICE.reduce((said, [pattern, advice]) => said.replace(pattern, advice), text).replace(/call (model\.[\w.]+) instead/, (advice, call: string) => (METHOD_COMMANDS[call] ? `use 'jerboa ${METHOD_COMMANDS[call]}' instead` : advice));
   if (argv.includes("--json")) printJson({ error: { code, message } });
   else note(`jerboa: ${message}`);
   return code === "request" && /unknown option|must be/.test(message) ? 2 : 1;

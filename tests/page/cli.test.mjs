@@ -251,6 +251,28 @@ test("commands of other tasks and files that are no models are named", options, 
   }
 });
 
+test("errors advise options of the command line, and paths that are relative", options, async () => {
+  await hub.control("gate", { "org/stories": "secret" });
+  try {
+    const gated = await jerboa(["info", "org/stories", ...EXACT]);
+    assert.equal(gated.code, 1);
+    assert.match(gated.stderr, /HTTP 401.*pass a token with read access: --token TOKEN, or set HF_TOKEN\.$/m);
+  } finally {
+    await hub.control("reset", {});
+  }
+  await cp(STORIES, join(folder, "repos/copy"), { recursive: true });
+  const listed = await jerboa(["info", "./repos"]);
+  assert.deepEqual([listed.code, messages(listed.stderr)], [1, `jerboa: The folder ${join(folder, "repos")} has no model files: neither config.json nor a .gguf file. Pass one of the folders in it that have a model: ${join(folder, "repos/copy")}.\n`]);
+  const local = await jerboa(["info", "repos/copy", ...EXACT]);
+  assert.equal(local.code, 1);
+  assert.match(local.stderr, /was not found.* For the local folder write '\.\/repos\/copy'\.$/m);
+  const none = await jerboa(["info", "nothing", ...EXACT]);
+  assert.match(none.stderr, /'nothing' is not a model name: .*Use 'org\/name', the URL of a folder, or the path of a folder or \.gguf file that exists\.$/m);
+  await cp(STORIES, join(folder, "copy"), { recursive: true });
+  const found = await jerboa(["info", "copy", ...EXACT]);
+  assert.match(found.stdout, /^architecture +LlamaForCausalLM$/m, found.stderr);
+});
+
 test("an interrupt ends a run with 130, and a closed pipe with 141, quietly", options, async () => {
   const ended = (args, act) => new Promise((resolve) => {
     const child = spawn(process.execPath, [CLI, ...args], { env, cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
