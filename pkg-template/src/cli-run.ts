@@ -20,7 +20,7 @@ const optionsOf = (command: Command): CommandOption[] => [...command.options, ..
 function usage(): string {
   const width = Math.max(...COMMANDS.map(({ name, args }) => `${name} ${args}`.length));
   const lines = COMMANDS.map(({ name, args, about }) => `  ${`${name} ${args}`.padEnd(width)}  ${about}`);
-  return ["jerboa COMMAND [OPTION..]", "", ...lines, `  ${"completion SHELL".padEnd(width)}  print a completion script for bash, zsh or fish`, "", "MODEL is 'org/name' of the Hugging Face Hub, a folder, or a .gguf file of either.", "'jerboa help COMMAND' lists the options of a command."].join("\n");
+  return ["jerboa COMMAND [OPTION..]", "", ...lines, `  ${"completion SHELL".padEnd(width)}  print a completion script for bash, zsh or fish`, "", "MODEL is 'org/name' of the Hugging Face Hub, a folder, or a .gguf file of either.", "'jerboa COMMAND --help' lists the options of a command."].join("\n");
 }
 
 function help(command: Command): string {

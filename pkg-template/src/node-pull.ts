@@ -7,6 +7,7 @@ import { basename, dirname, join, relative } from "node:path";
 import type { LoadProgress } from "./contract.js";
 import { aborted, invalidRequest, JerboaError } from "./errors.js";
 import { hubFetch } from "./node-fetch.js";
+import { localPath } from "./node-platform.js";
 import { hubFolder, hubToken } from "./node-store.js";
 
 /** Options of a download. */
@@ -54,6 +55,13 @@ function parsed(name: string, revision = "main"): ModelName {
   return { id, revision: at ?? revision, file };
 }
 
+/** The address of the Hub, without a slash at its end. */
+function endpointOf(given: string | undefined): string {
+  const endpoint = given ?? (process.env.HF_ENDPOINT || "https://huggingface.co");
+  if (!/^https?:$/.test(URL.canParse(endpoint) ? new URL(endpoint).protocol : "")) throw invalidRequest(`pull: '${given === undefined ? "HF_ENDPOINT" : "--endpoint"}' must be a URL such as https://huggingface.co, not '${endpoint}'.`);
+  return endpoint.replace(/\/+$/, "");
+}
+
 /** The files to download: the named GGUF file with its parts, or the tokenizer, configuration and safetensors. */
 function chosen({ id, file }: ModelName, files: HubFileInfo[]): HubFileInfo[] {
   const ggufs = files.filter(({ name }) => name.toLowerCase().endsWith(".gguf") && !/mmproj/i.test(name));
@@ -75,26 +83,33 @@ function chosen({ id, file }: ModelName, files: HubFileInfo[]): HubFileInfo[] {
 
 /** Downloads a model's files; those that are complete are kept, an interrupted one is resumed. */
 export async function pullModel(name: string, options: PullOptions): Promise<PulledModel> {
-  const { endpoint = process.env.HF_ENDPOINT ?? "https://huggingface.co", signal, onProgress } = options;
+  const { signal, onProgress } = options;
+  const endpoint = endpointOf(options.endpoint);
+  const local = await localPath(name);
+  if (local !== undefined) {
+    const found = await stat(local).catch(() => undefined);
+    throw invalidRequest(`pull: '${name}' is not a model of the Hub but a local path. ${found ? "It needs no download: pass the path to the other commands" : "Use 'org/name' or 'org/name/file.gguf'"}.`);
+  }
   const model = parsed(name, options.revision);
   const token = options.token ?? (await hubToken());
+  let started = false;
   const request = async (path: string, headers: Record<string, string> = {}): Promise<Response> => {
     if (signal?.aborted) throw aborted("The download");
     let response: Response;
     try {
-      response = await hubFetch(`${endpoint.replace(/\/+$/, "")}/${path}`, { headers: { ...headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }, ...(signal ? { signal } : {}) });
+      response = await hubFetch(`${endpoint}/${path}`, { headers: { ...headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }, ...(signal ? { signal } : {}) });
     } catch (thrown) {
       if (signal?.aborted) throw aborted("The download");
-      throw interrupted(model.id, thrown as Error);
+      throw interrupted(model.id, endpoint, thrown as Error, started);
     }
     if (response.ok) return response;
-    if (response.status === 401 || response.status === 403) throw new JerboaError("gated", `${model.id} needs an access token (HTTP ${response.status}). Accept its terms on its page, then set HF_TOKEN.`);
-    if (response.status === 404) throw new JerboaError("not_found", `${model.id} was not found at revision ${model.revision}. Check the name.`);
-    throw new JerboaError("network", `downloading ${model.id} failed: HTTP ${response.status}. Run the command again to resume.`);
+    throw refused(model, endpoint, response.status, token !== undefined);
   };
-  const listing = (await (await request(`api/models/${model.id}/revision/${encodeURIComponent(model.revision)}?blobs=true`)).json()) as { siblings: { rfilename: string; size?: number; lfs?: { sha256: string; size: number } }[] };
+  const listing = await (await request(`api/models/${model.id}/revision/${encodeURIComponent(model.revision)}?blobs=true`)).json().catch(() => undefined) as { siblings?: { rfilename: string; size?: number; lfs?: { sha256: string; size: number } }[] } | undefined;
+  if (!Array.isArray(listing?.siblings)) throw new JerboaError("network", `${endpoint} sent no list of files for ${model.id}, so it is not a Hugging Face Hub. Check --endpoint or HF_ENDPOINT.`);
+  started = true;
   const files = chosen(model, listing.siblings.map(({ rfilename, size, lfs }) => ({ name: rfilename, size: lfs?.size ?? size ?? 0, sha256: lfs?.sha256 })));
-  const download = new Download(hubFolder(model.id), files, request, onProgress);
+  const download = new Download(hubFolder(model.id), endpoint, files, request, onProgress);
   for (const file of files) await download.fetch(file, `${model.id}/resolve/${encodeURIComponent(model.revision)}/${file.name.split("/").map(encodeURIComponent).join("/")}`);
   if (!download.commit) throw new JerboaError("network", `${endpoint} sent no commit for ${model.id} (header x-repo-commit), so it is not a Hugging Face Hub. Check --endpoint or HF_ENDPOINT.`);
   const ref = join(hubFolder(model.id), "refs", ...model.revision.split("/"));
@@ -103,9 +118,23 @@ export async function pullModel(name: string, options: PullOptions): Promise<Pul
   return { model: name, revision: download.commit, files: files.length, bytes: download.loaded };
 }
 
-/** The error of a connection that failed. */
-function interrupted(what: string, thrown: Error): JerboaError {
-  return new JerboaError("network", `downloading ${what} failed: ${thrown.message}. Run the command again to resume.`, { cause: thrown });
+/** The error of a connection that failed; `resumes`: whether another attempt continues it. */
+function interrupted(what: string, endpoint: string, thrown: Error, resumes: boolean): JerboaError {
+  const { cause } = thrown as { cause?: { code?: string; message?: string } };
+  const reason = cause?.message || cause?.code;
+  const advice = resumes ? "Run the command again to resume." : "Check the connection, and --endpoint or HF_ENDPOINT if one is set.";
+  return new JerboaError("network", `downloading ${what} from ${endpoint} failed: ${thrown.message}${reason ? ` (${reason})` : ""}. ${advice}`, { cause: thrown });
+}
+
+/** The error of an answer of the Hub without the requested file. */
+function refused({ id, revision }: ModelName, endpoint: string, status: number, hasToken: boolean): JerboaError {
+  if (status === 401 || status === 403) {
+    const problem = hasToken ? `refuses the access token (HTTP ${status}). Accept its terms on its page, and check that the token has read access.` : `does not exist or needs an access token (HTTP ${status}). Check the name, accept its terms on its page, then pass --token or set HF_TOKEN.`;
+    return new JerboaError("gated", `${id} ${problem}`);
+  }
+  if (status === 404) return new JerboaError("not_found", `${id} was not found at revision '${revision}' on ${endpoint}. Check the name${revision === "main" ? "" : ", and that it has this revision"}.`);
+  const isTemporary = status === 408 || status === 429 || status >= 500;
+  return new JerboaError("network", `downloading ${id} from ${endpoint} failed: HTTP ${status}. ${isTemporary ? "Run the command again later to resume." : "Check --endpoint or HF_ENDPOINT if one is set."}`);
 }
 
 class Download {
@@ -117,7 +146,7 @@ class Download {
   #received = 0;
   #reported = 0;
 
-  constructor(readonly repo: string, files: HubFileInfo[], readonly request: (path: string, headers?: Record<string, string>) => Promise<Response>, readonly onProgress: PullOptions["onProgress"]) {
+  constructor(readonly repo: string, readonly endpoint: string, files: HubFileInfo[], readonly request: (path: string, headers?: Record<string, string>) => Promise<Response>, readonly onProgress: PullOptions["onProgress"]) {
     this.#total = files.reduce((sum, { size }) => sum + size, 0);
   }
 
@@ -154,7 +183,7 @@ class Download {
     else await writeFile(unfinished, "");
     const reader = body.body!.getReader();
     const read = (): ReturnType<typeof reader.read> => reader.read().catch((thrown: Error) => {
-      throw thrown.name === "AbortError" ? thrown : interrupted(file.name, thrown);
+      throw thrown.name === "AbortError" ? thrown : interrupted(file.name, this.endpoint, thrown, true);
     });
     for (let step = await read(); !step.done; step = await read()) {
       await appendFile(unfinished, step.value);

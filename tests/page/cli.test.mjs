@@ -156,7 +156,7 @@ test("pull needs no GPU, resumes, and checks what it got", options, async () => 
   await hub.control("faults", [{ match: "model.safetensors", kind: "drop", after: 300_000, times: 1 }]);
   const broken = await run(["pull", "org/stories"]);
   assert.equal(broken.code, 1);
-  assert.match(broken.stderr, /failed|terminated/);
+  assert.match(broken.stderr, new RegExp(`downloading .* from ${hub.url} failed: .*Run the command again to resume\\.`));
   await hub.control("reset", {});
   const pulled = await run(["pull", "org/stories", "--json"]);
   assert.equal(pulled.code, 0, pulled.stderr);
@@ -174,6 +174,26 @@ test("pull needs no GPU, resumes, and checks what it got", options, async () => 
     assert.match(stderr, message);
     assert.ok(got === code || got === 1, `${name}: ${got}`);
   }
+  const refusal = async (...args) => {
+    const { code, stderr } = await run(["pull", ...args]);
+    assert.equal(code, /must be/.test(stderr) ? 2 : 1, stderr);
+    return stderr.trimEnd();
+  };
+  for (const path of [STORIES, "./repos", "repos/org/stories", "../none"]) assert.match(await refusal(path), /^jerboa: pull: '.*' is not a model of the Hub but a local path\. /);
+  assert.match(await refusal("./repos"), /It needs no download: pass the path to the other commands\.$/);
+  assert.match(await refusal("../none"), /Use 'org\/name' or 'org\/name\/file\.gguf'\.$/);
+  for (const endpoint of ["nonsense", "ftp://hub.example", ""]) assert.equal(await refusal("org/stories", "--endpoint", endpoint), `jerboa: pull: '--endpoint' must be a URL such as https://huggingface.co, not '${endpoint}'.`);
+  assert.match(await refusal("org/stories", "--endpoint", "http://127.0.0.1:1/"), /^jerboa: downloading org\/stories from http:\/\/127\.0\.0\.1:1 failed: fetch failed \(.+\)\. Check the connection, and --endpoint or HF_ENDPOINT if one is set\.$/);
+  assert.equal(await refusal("org/none", "--revision", "v9"), `jerboa: org/none was not found at revision 'v9' on ${hub.url}. Check the name, and that it has this revision.`);
+  assert.equal(await refusal("org/none"), `jerboa: org/none was not found at revision 'main' on ${hub.url}. Check the name.`);
+  for (const [status, advice] of [[400, /HTTP 400\. Check --endpoint or HF_ENDPOINT if one is set\.$/], [503, /HTTP 503\. Run the command again later to resume\.$/], [401, /^jerboa: org\/stories does not exist or needs an access token \(HTTP 401\)\. .*--token or set HF_TOKEN\.$/]]) {
+    await hub.control("faults", [{ match: "api/models/org/stories", kind: "status", status }]);
+    assert.match(await refusal("org/stories"), advice);
+    await hub.control("reset", {});
+  }
+  await hub.control("faults", [{ match: "api/models/org/stories", kind: "portal" }]);
+  assert.equal(await refusal("org/stories"), `jerboa: ${hub.url} sent no list of files for org/stories, so it is not a Hugging Face Hub. Check --endpoint or HF_ENDPOINT.`);
+  await hub.control("reset", {});
   await hub.control("faults", [{ match: "model.safetensors", kind: "flip", after: 5000 }]);
   assert.match((await run(["pull", "org/stories"])).stderr, /SHA-256/);
   await hub.control("reset", {});
