@@ -6,6 +6,7 @@ import { COMMANDS, type Command, type CommandOption, LOAD_FLAGS } from "./cli-co
 import { completionScript } from "./cli-completion.js";
 import { note, print, printJson } from "./cli-output.js";
 import { JerboaError } from "./errors.js";
+import { endThreads } from "./node-platform.js";
 
 /** A command line that cannot be run. */
 class UsageError extends Error {}
@@ -64,6 +65,12 @@ function parse(command: Command, args: string[]): { values: Record<string, unkno
   return { values, positionals: parsed.positionals };
 }
 
+/** Ends the process as a signal does that nothing handles: at once, without the GPU driver's destructors. */
+function endBy(signal: "SIGINT" | "SIGTERM"): void {
+  process.removeAllListeners(signal);
+  process.kill(process.pid, signal);
+}
+
 async function run(args: string[]): Promise<number> {
   const [name, ...rest] = args;
   if (name === undefined || name === "help" || name === "--help" || name === "-h") {
@@ -95,7 +102,7 @@ async function run(args: string[]): Promise<number> {
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
     process.on(signal, () => {
       // The second one does not wait.
-      if (interrupted) exit(130);
+      if (interrupted) return endBy(signal);
       interrupted = true;
       controller.abort();
     });
@@ -105,7 +112,7 @@ async function run(args: string[]): Promise<number> {
     const failed = await command.run({ args: positionals, values, json: values.json === true, signal: controller.signal });
     return ended() ?? failed ?? 0;
   } catch (thrown) {
-    if (outputClosed || interrupted) return ended() ?? 130;
+    if (outputClosed || interrupted) return ended() ?? 0;
     throw thrown;
   }
 }
@@ -145,6 +152,8 @@ stdout.on("error", () => {
 stderr.on("error", () => {});
 
 const code = await run(argv.slice(2)).catch(report);
+// The driver ends the process with an error if it exits while pipelines are compiled.
+if (!(await endThreads()) && controller.signal.aborted) endBy("SIGINT");
 // The GPU's threads would keep the process alive.
 if (stdout.write("")) exit(code);
 setTimeout(() => exit(code), 100);

@@ -84,7 +84,8 @@ declare module "node:process" {
   export const stdin: InputStream;
   export const stdout: OutputStream;
   export const stderr: OutputStream;
-  const process: { on(signal: "SIGINT" | "SIGTERM", listener: () => void): void };
+  type Signal = "SIGINT" | "SIGTERM";
+  const process: { on(signal: Signal, listener: () => void): void; removeAllListeners(signal: Signal): void; kill(pid: number, signal: Signal): void; readonly pid: number };
   export default process;
   export function exit(code: number): never;
 }

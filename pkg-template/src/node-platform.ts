@@ -28,6 +28,35 @@ async function optional<T>(name: string, purpose: string): Promise<T> {
 /** How the engine names the end of its attempts to find an adapter. */
 const FINAL = { silent: true };
 
+/** Until the pipelines of a thread must have been compiled before it ends. */
+const DRAIN_TIMEOUT_MS = 5000;
+/** How much earlier a process that exits stops waiting: ending a thread with pending pipelines would end the process. */
+const DRAIN_MARGIN_MS = 500;
+
+/** Pipelines that Dawn is compiling for this thread: it ends the process if they are pending when the thread ends. */
+const pendingPipelines = new Set<Promise<unknown>>();
+let draining = false;
+
+/** Tracks the pipelines that are compiled asynchronously. */
+function trackPipelines(device: { createComputePipelineAsync(descriptor: unknown): Promise<unknown> }): void {
+  const create = device.createComputePipelineAsync;
+  device.createComputePipelineAsync = function (descriptor) {
+    // The thread is ending: nothing waits for the answer.
+    if (draining) return new Promise(() => {});
+    const pipeline = create.call(this, descriptor);
+    const over = (): unknown => pendingPipelines.delete(pipeline);
+    pendingPipelines.add(pipeline);
+    pipeline.then(over, over);
+    return pipeline;
+  };
+}
+
+/** Starts no more pipelines on this thread, and waits for those that are being compiled. */
+export async function drainPipelines(): Promise<void> {
+  draining = true;
+  await Promise.allSettled(pendingPipelines);
+}
+
 /** WebGPU of the host, or of the npm package `webgpu` (Dawn), opened by the first request. */
 class LazyGpu implements GpuLike {
   #gpu: GpuLike | undefined;
@@ -35,7 +64,8 @@ class LazyGpu implements GpuLike {
   async #open(): Promise<GpuLike> {
     const own = (globalThis.navigator as { gpu?: GpuLike } | undefined)?.gpu;
     try {
-      const { create, globals } = await optional<{ create(flags: string[]): GpuLike; globals: object }>("webgpu", "WebGPU for Node");
+      const { create, globals } = await optional<{ create(flags: string[]): GpuLike; globals: { GPUDevice?: { prototype: Parameters<typeof trackPipelines>[0] } } }>("webgpu", "WebGPU for Node");
+      if (globals.GPUDevice) trackPipelines(globals.GPUDevice.prototype);
       for (const [name, value] of Object.entries(globals)) if (!(name in globalThis)) Object.assign(globalThis, { [name]: value });
       return create([]);
     } catch (thrown) {
@@ -202,16 +232,36 @@ export function portOf(thread: ThreadPort): Port {
   };
 }
 
+/** How threads that have not ended are ended. */
+const threads = new Set<() => Promise<void>>();
+
+/** Ends all threads of the engine and the GPU's work on this one, before the process exits. False if that takes too long. */
+export async function endThreads(): Promise<boolean> {
+  const ended = Promise.all([drainPipelines(), ...[...threads].map((end) => end())]).then(() => true);
+  // Each thread has the same time to end.
+  const late = new Promise<false>((resolve) => setTimeout(() => resolve(false), DRAIN_TIMEOUT_MS - DRAIN_MARGIN_MS));
+  return Promise.race([ended, late]);
+}
+
 /** Starts the engine's thread. It keeps the process alive only while it runs calls. */
 function spawn(): { port: Port; end: () => void } {
   const thread = new Worker(new URL("./node-worker.js", import.meta.url));
   const running = new Set<unknown>();
   const port = portOf(thread);
+  let drained = (): void => {};
+  let exited = false;
+  let ending: Promise<void> | undefined;
   const isEnd = (data: { id?: unknown }): boolean => "result" in data || "error" in data;
   thread.on("message", (data) => {
-    const message = data as { id?: unknown; hello?: boolean };
+    const message = data as { id?: unknown; drained?: boolean };
+    if (message.drained) return drained();
     if (isEnd(message)) running.delete(message.id);
-    if (running.size === 0) thread.unref();
+    if (running.size === 0 && !ending) thread.unref();
+  });
+  thread.on("exit", () => {
+    exited = true;
+    threads.delete(end);
+    drained();
   });
   const postMessage = (message: unknown, transfer?: Transferable[]): void => {
     if ("method" in (message as object)) {
@@ -220,7 +270,19 @@ function spawn(): { port: Port; end: () => void } {
     }
     port.postMessage(message, transfer);
   };
-  return { port: { ...port, postMessage }, end: () => void thread.terminate() };
+  const end = (): Promise<void> => (ending ??= (async () => {
+    if (exited) return;
+    thread.ref();
+    await new Promise<void>((resolve) => {
+      // A thread that hangs does not answer.
+      const timer = setTimeout(resolve, DRAIN_TIMEOUT_MS);
+      drained = () => (clearTimeout(timer), resolve());
+      thread.postMessage({ drain: true });
+    });
+    await thread.terminate();
+  })());
+  threads.add(end);
+  return { port: { ...port, postMessage }, end: () => void end() };
 }
 
 /** The host object of Node, Deno and Bun. */

@@ -309,6 +309,25 @@ test("an interrupt ends a run with 130, and a closed pipe with 141, quietly", op
   assert.deepEqual(await ended(story, close), [141, ""]);
 });
 
+test("an interrupt while kernels are compiled ends a run with 130 and a server with 0", options, async () => {
+  const interrupted = (args, wait) => new Promise((resolve) => {
+    const child = spawn(process.execPath, [CLI, ...args], { env, cwd: folder, stdio: ["ignore", "ignore", "pipe"] });
+    let stderr = "";
+    let sent = false;
+    child.stderr.on("data", (data) => {
+      stderr += data;
+      if (sent || !/^compile$/m.test(stderr)) return;
+      sent = true;
+      setTimeout(() => child.kill("SIGINT"), wait);
+    });
+    child.on("close", (code, signal) => resolve([code ?? signal, messages(stderr)]));
+  });
+  for (const wait of [0, 100, 300]) {
+    assert.deepEqual(await interrupted(["run", STORIES, golden.prompt, "-n", "500"], wait), [130, ""], `run, after ${wait} ms`);
+    assert.deepEqual(await interrupted(["serve", STORIES, "--port", "0"], wait), [0, ""], `serve, after ${wait} ms`);
+  }
+});
+
 /** Starts `jerboa serve`; gives its URL and a function that interrupts it and resolves with its exit code. */
 async function served(args, environment = {}, model = STORIES) {
   const child = spawn(process.execPath, [CLI, "serve", model, "--port", "0", "--json", ...EXACT, ...args], { env: { ...env, ...environment } });
