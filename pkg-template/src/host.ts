@@ -5,7 +5,7 @@ import type { Constraint } from "./constraint.js";
 import { attributesOf, METHODS, type Backend, type CallOptions, type EngineModule, type EngineSession, type HostMethods, type Method, type Methods } from "./engine-calls.js";
 import { stripUndefined } from "./strip-undefined.js";
 import { explained } from "./csp.js";
-import { aborted, disposed, invalidRequest, JerboaError, missingAsset, noBrowser, unloaded } from "./errors.js";
+import { aborted, disposed, invalidRequest, JerboaError, missingAsset, noBrowser, textOf, unloaded } from "./errors.js";
 import { EngineInstance } from "./engine-instance.js";
 import { platform } from "./platform.js";
 import { replayFilter } from "./resume.js";
@@ -135,7 +135,7 @@ export class Host implements Backend {
     } catch (thrown) {
       // The next call retries: the network may be back.
       this.#ready = undefined;
-      throw "process" in globalThis && !("document" in globalThis) && !host ? noBrowser() : missingAsset("The engine's wasm file", thrown);
+      throw "process" in globalThis && !("document" in globalThis) && !host ? noBrowser() : missingWasm((this.#input as { module_or_path?: string } | undefined)?.module_or_path, thrown);
     }
   }
 
@@ -349,6 +349,12 @@ export class Host implements Backend {
     this.#loaded = options;
     return engine.info();
   }
+}
+
+/** The error of the wasm file, with its URL if the caller has set one. Servers of single-page applications answer unknown paths with their page. */
+function missingWasm(url: string | undefined, thrown: unknown): JerboaError {
+  const isOther = /magic|doesn't start with/.test(textOf(thrown));
+  return missingAsset(`The engine's wasm file${url ? ` ${url}` : ""}`, isOther ? new Error("the server sent a web page or another file that is not WebAssembly", { cause: thrown }) : thrown);
 }
 
 /** Asks the caller before each token; an abort does not wait for the answer. */

@@ -613,6 +613,13 @@ test("a package file that is missing is named with advice, which an offline devi
     stub(t, { navigator });
     assert.match(await message(), /^The engine's wasm file could not be loaded: Failed to fetch\. Serve the package's files unchanged/);
   }
+  // Chromium, Firefox and Safari about a file that is a web page.
+  for (const reason of ["WebAssembly.instantiate(): expected magic word 00 61 73 6d, found 3c 21 64 6f @+0", "wasm validation error: at offset 4: failed to match magic number", "WebAssembly.Module doesn't parse at byte 0: module doesn't start with '\\0asm'"]) {
+    const used = new host.Host({ ...(await engine()), default: () => Promise.reject(new WebAssembly.CompileError(reason)) });
+    used.useWasm("https://x.test/nope.wasm");
+    const error = await used.call("version", []).catch((thrown) => thrown);
+    assert.equal(error.message, "The engine's wasm file https://x.test/nope.wasm could not be loaded: the server sent a web page or another file that is not WebAssembly. Serve the package's files unchanged from one folder, or set their URLs: configure({ wasmUrl, workerUrl }).");
+  }
   stub(t, { navigator: { onLine: false } });
   assert.equal(await message(), "The engine's wasm file could not be loaded: Failed to fetch. This device is offline. Connect it and try again.");
 });
