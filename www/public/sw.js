@@ -23,39 +23,58 @@ self.addEventListener("fetch", (event) => {
 
 /** Network first; a new page removes the old page's assets. */
 async function documentOf(request) {
-  const shell = await caches.open(SHELL);
+  let answer, text;
   try {
-    const answer = await fetch(request);
+    answer = await fetch(request);
     if (!answer.ok) return answer;
-    const [text, before] = [await answer.clone().text(), await shell.match(request, { ignoreSearch: true })];
-    if (before && (await before.text()) !== text) await Promise.all((await shell.keys()).map((key) => shell.delete(key)));
-    await shell.put(withoutSearch(request), answer.clone());
-    return answer;
+    text = await answer.clone().text();
   } catch (error) {
-    const kept = await shell.match(request, { ignoreSearch: true });
-    if (kept) return kept;
+    const cached = await attempt((shell) => shell.match(request, { ignoreSearch: true }));
+    if (cached) return cached;
     throw error;
   }
+  await attempt(async (shell) => {
+    const url = withoutSearch(request);
+    const before = await (await shell.match(url))?.text();
+    // The old page goes only once the new one is stored: storage may be full.
+    await shell.put(url, answer.clone());
+    if (before === undefined || before === text) return;
+    const old = (await shell.keys()).filter((key) => key.url.replace(/#.*/, "") !== url);
+    await Promise.all(old.map((key) => shell.delete(key)));
+  });
+  return answer;
 }
 
 /** Asset names contain a content hash, except for a few small files. */
 async function partOf(request) {
-  const shell = await caches.open(SHELL);
   const hashed = /-[\w-]{8}\.\w+$/.test(new URL(request.url).pathname);
-  const kept = await shell.match(request);
-  if (kept && hashed) return kept;
+  const cached = await attempt((shell) => shell.match(request));
+  if (cached && hashed) return cached;
+  let answer;
   try {
-    const answer = await fetch(request);
-    if (answer.ok && answer.status === 200) await shell.put(request, answer.clone());
-    return answer;
+    answer = await fetch(request);
   } catch (error) {
-    if (kept) return kept;
+    if (cached) return cached;
     throw error;
+  }
+  if (answer.ok && answer.status === 200) {
+    const copy = answer.clone();
+    await attempt((shell) => shell.put(request, copy));
+  }
+  return answer;
+}
+
+/** Uses the cache; undefined where that fails, for example because storage is full. The page works without it. */
+async function attempt(use) {
+  try {
+    return await use(await caches.open(SHELL));
+  } catch {
+    return undefined;
   }
 }
 
 function withoutSearch(request) {
   const url = new URL(request.url);
-  url.search = "";
+  url.search = url.hash = "";
   return url.href;
 }
