@@ -76,16 +76,20 @@ function requestOf(input: RequestInfo | URL, init?: RequestInit): Request {
 /** Answers a request. Errors become responses. */
 async function respond(registry: ModelRegistry, request: Request, controller: AbortController): Promise<Response> {
   const { pathname } = new URL(request.url);
+  const path = Object.keys(HANDLERS).find((each) => pathname.endsWith(`/${each}`));
   try {
     const stored = /\/responses\/([^/]+)(\/input_items|\/cancel)?\/?$/.exec(pathname);
-    if (stored) return await storedResponse(registry, request.method, decoded(stored[1]!), stored[2]);
-    if (request.method === "GET") return await listModels(registry, pathname);
-    if (request.method === "HEAD") {
-      const { status, headers } = await listModels(registry, pathname);
-      return new Response(null, { status, headers });
+    if (stored) return await storedResponse(registry, request.method, pathname, decoded(stored[1]!), stored[2]);
+    if (!path || request.method !== "POST") {
+      const ofModels = /\/models(\/.*)?$/.test(pathname);
+      if (ofModels && request.method === "GET") return await listModels(registry, pathname);
+      if (ofModels && request.method === "HEAD") {
+        const { status, headers } = await listModels(registry, pathname);
+        return new Response(null, { status, headers });
+      }
+      if (ofModels || path) throw wrongMethod(request.method, pathname, ofModels ? "GET, HEAD" : "POST");
+      throw new JerboaError("not_found", `${request.method} ${pathname} is not supported. Supported: ${Object.keys(HANDLERS).join(", ")}, models.`);
     }
-    const path = Object.keys(HANDLERS).find((each) => pathname.endsWith(`/${each}`));
-    if (!path || request.method !== "POST") throw new JerboaError("not_found", `${request.method} ${pathname} is not supported. Supported: ${Object.keys(HANDLERS).join(", ")}, models.`);
     const body = (await bodyOf(request)) as { model?: unknown; echo?: unknown } | null;
     if (path === "chat/completions" || path === "responses") refuseFiles(body);
     const model = await registry.get(body?.model);
@@ -101,6 +105,23 @@ async function respond(registry: ModelRegistry, request: Request, controller: Ab
   } catch (thrown) {
     return failure(thrown);
   }
+}
+
+/** An error that only HTTP has: its status, code and headers. */
+class HttpError extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly headers: Record<string, string> = {},
+  ) {
+    super(message);
+  }
+}
+
+/** The error of a path that has other methods. */
+function wrongMethod(method: string, pathname: string, allow: string): HttpError {
+  return new HttpError(405, "method_not_allowed", `${method} ${pathname} is not supported. Use ${allow.replace(", HEAD", "").replace(", ", " or ")}.`, { allow });
 }
 
 /** Fields of message parts that hold a URL, or several. */
@@ -253,9 +274,9 @@ async function speech(model: Model, body: SpeechCreateParams, signal: AbortSigna
 }
 
 /** Reads or deletes a stored response, whichever model it is of. */
-async function storedResponse(registry: ModelRegistry, method: string, id: string, part: string | undefined): Promise<Response> {
+async function storedResponse(registry: ModelRegistry, method: string, pathname: string, id: string, part: string | undefined): Promise<Response> {
   if (part === "/cancel") throw invalidRequest("A response in a page cannot be cancelled by its id. Abort the request instead.");
-  if (method !== "GET" && (method !== "DELETE" || part)) throw new JerboaError("not_found", `${method} of a stored response is not supported. Supported: GET, DELETE and GET /input_items.`);
+  if (method !== "GET" && (method !== "DELETE" || part)) throw wrongMethod(method, pathname, part ? "GET" : "GET, DELETE");
   let missing: unknown = new JerboaError("not_found", `The response '${id}' was not found. Send the whole conversation as 'input'.`);
   for (const { responses } of await registry.loaded()) {
     try {
@@ -298,6 +319,7 @@ async function listModels(registry: ModelRegistry, pathname: string): Promise<Re
 
 /** An error in OpenAI's format, with its status code. */
 function described(thrown: unknown): [body: { error: object }, status: number] {
+  if (thrown instanceof HttpError) return [{ error: { message: thrown.message, code: thrown.code, param: null, type: "invalid_request_error" } }, thrown.status];
   const error = JerboaError.from(thrown);
   const { code, message } = error;
   // Clients repeat what fails with 500, the AI SDK also against `x-should-retry`. A model that cannot run here is not loaded again.
@@ -308,7 +330,7 @@ function described(thrown: unknown): [body: { error: object }, status: number] {
 /** The response of an error. The header stops clients from retrying: the result would be the same. */
 function failure(thrown: unknown): Response {
   const [body, status] = described(thrown);
-  return Response.json(body, { status, headers: { "x-should-retry": "false" } });
+  return Response.json(body, { status, headers: { "x-should-retry": "false", ...(thrown instanceof HttpError ? thrown.headers : {}) } });
 }
 
 function isStream(answer: unknown): answer is AsyncIterable<unknown> {

@@ -247,6 +247,22 @@ test("HEAD asks for the headers that GET has", async () => {
   assert.deepEqual([head.status, head.headers.get("content-type"), await head.text()], [200, get.headers.get("content-type"), ""]);
 });
 
+test("a known path with a wrong method has status 405 and names the right one", async () => {
+  const fetch = jerboa.createFetch(await load());
+  for (const [method, path, allow, advice] of [
+    ["DELETE", "models", "GET, HEAD", "GET"], ["POST", "models", "GET, HEAD", "GET"], ["DELETE", "models/org/name", "GET, HEAD", "GET"], ["PUT", "models/org/completions", "GET, HEAD", "GET"],
+    ["PUT", "chat/completions", "POST", "POST"], ["GET", "chat/completions", "POST", "POST"], ["GET", "embeddings", "POST", "POST"], ["DELETE", "audio/speech", "POST", "POST"],
+    ["PUT", "responses/resp_1", "GET, DELETE", "GET or DELETE"], ["DELETE", "responses/resp_1/input_items", "GET", "GET"],
+  ]) {
+    const response = await fetch(`http://jerboa/v1/${path}`, { method });
+    const { code, type, message } = (await response.json()).error;
+    assert.deepEqual([response.status, response.headers.get("allow"), code, type], [405, allow, "method_not_allowed", "invalid_request_error"]);
+    assert.equal(message, `${method} /v1/${path} is not supported. Use ${advice}.`);
+  }
+  assert.deepEqual([(await fetch("http://jerboa/v1/chat/completions", { method: "HEAD" })).status, (await fetch("http://jerboa/v1/models/org/completions")).status], [405, 200]);
+  for (const method of ["GET", "POST", "HEAD"]) assert.equal((await fetch("http://jerboa/v1/images", { method })).status, 404, method);
+});
+
 test("requests of servers that are no instances of Request are answered", async () => {
   // As srvx makes them for Nitro and h3: Request's prototype without its private fields.
   const lookalike = (url, { method = "GET", body, headers = {}, signal }) => {
