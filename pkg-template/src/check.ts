@@ -23,6 +23,11 @@ export const MAX_ITEMS = 1 << 20;
 /** Seconds of audio in one call; samples of an hour take 230 MB. */
 export const MAX_AUDIO_SECONDS = 4 * 3600;
 
+/** Bytes of an HTTP request's body. Parsing takes several times as much memory. */
+export const MAX_REQUEST_BYTES = 64 * 2 ** 20;
+/** The message of a request with a longer body. */
+export const REQUEST_TOO_LARGE = `The request is too large: its body exceeds ${MAX_REQUEST_BYTES / 2 ** 20} MB. Send fewer or smaller images, and audio as FLAC or MP3.`;
+
 /** Creates a validator. */
 export const validator = (expected: string, accepts: (value: unknown) => boolean, item?: (item: unknown) => boolean): Validator => ({ expected, accepts, ...(item ? { item } : {}) });
 

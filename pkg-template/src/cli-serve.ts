@@ -1,6 +1,7 @@
 /** `jerboa serve`: OpenAI's HTTP API on this machine, over the package's `createFetch`. */
 
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { MAX_REQUEST_BYTES, REQUEST_TOO_LARGE } from "./check.js";
 import { note } from "./cli-output.js";
 import { JerboaError, textOf } from "./errors.js";
 
@@ -39,9 +40,9 @@ export function originOf(given: string): string {
   throw new JerboaError("request", `serve: '--origin' must be an origin such as https://app.example, or '*', not '${given}'.`);
 }
 
-function errorResponse(status: number, code: string, message: string): Response {
+function errorResponse(status: number, code: string, message: string, headers: Record<string, string> = {}): Response {
   const type = status === 401 ? "authentication_error" : status < 500 ? "invalid_request_error" : "server_error";
-  return Response.json({ error: { message, type, param: null, code } }, { status });
+  return Response.json({ error: { message, type, param: null, code } }, { status, headers });
 }
 
 /** Starts a server that runs until it is closed. */
@@ -100,14 +101,31 @@ async function respond(request: IncomingMessage, handler: typeof fetch | undefin
   const named = request.headers.host ?? "";
   if (LOCAL.test(host) && !(URL.canParse(`http://${named}`) && LOCAL.test(new URL(`http://${named}`).hostname))) return errorResponse(403, "forbidden_host", `The host '${named}' is not this machine. Use http://127.0.0.1, or start the server with --host.`);
   if (request.method === "OPTIONS") return new Response(null, { status: 204 });
-  if (!/^(GET|HEAD|POST|PUT|PATCH|DELETE)$/.test(request.method ?? "")) return errorResponse(405, "method_not_allowed", `${request.method} is not supported. Supported: ${METHODS}.`);
+  if (!/^(GET|HEAD|POST|PUT|PATCH|DELETE)$/.test(request.method ?? "")) return errorResponse(405, "method_not_allowed", `${request.method} is not supported. Supported: ${METHODS}.`, { allow: METHODS });
   if (!handler) return errorResponse(503, "loading", "The models are loading. Try again in a moment.");
   if (request.url === "/" || request.url === "/health") return Response.json({ status: "ok" });
   if (apiKey !== undefined && request.headers.authorization !== `Bearer ${apiKey}`) return errorResponse(401, "invalid_api_key", "The API key is missing or wrong. Send 'Authorization: Bearer KEY'.");
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of request) chunks.push(chunk);
+  const chunks = await bodyOf(request);
+  if (!chunks) return errorResponse(413, "request_too_large", REQUEST_TOO_LARGE);
   const headers = new Headers();
   for (const [name, value] of Object.entries(request.headers)) if (value !== undefined) headers.set(name, String(value));
   const hasBody = request.method !== "GET" && request.method !== "HEAD" && chunks.length > 0;
   return handler(`http://127.0.0.1${request.url}`, { method: request.method ?? "GET", headers, signal, ...(hasBody ? { body: new Blob(chunks as Uint8Array<ArrayBuffer>[]) } : {}) });
+}
+
+/** Reads a request's body; undefined if it exceeds {@link MAX_REQUEST_BYTES}. The rest is discarded, so that clients read the answer. */
+function bodyOf(request: IncomingMessage): Promise<Uint8Array[] | undefined> {
+  return new Promise((resolve, reject) => {
+    let chunks: Uint8Array[] | undefined = [];
+    let left = MAX_REQUEST_BYTES;
+    const refuse = (): void => resolve((chunks = undefined));
+    request.on("data", (chunk) => {
+      left -= chunk.length;
+      if (left < 0) refuse();
+      else chunks?.push(chunk);
+    });
+    request.on("end", () => resolve(chunks));
+    request.on("error", reject);
+    if (Number(request.headers["content-length"]) > left) refuse();
+  });
 }

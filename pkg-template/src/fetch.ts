@@ -1,7 +1,7 @@
 /** A `fetch` that serves OpenAI's HTTP API from loaded models: paths, status codes and streams. */
 
 import { pcm16, wavHeader } from "./audio-input.js";
-import { atOption, checked, describe, everyItem, faultyOptions, valid, validator } from "./check.js";
+import { atOption, checked, describe, everyItem, faultyOptions, MAX_REQUEST_BYTES, REQUEST_TOO_LARGE, valid, validator } from "./check.js";
 import { failures, invalidRequest, JerboaError, textOf as messageOf } from "./errors.js";
 import { UNUSABLE_MODEL } from "./load.js";
 import type { Model } from "./model.js";
@@ -290,9 +290,36 @@ async function storedResponse(registry: ModelRegistry, method: string, pathname:
 
 async function bodyOf(request: Request): Promise<unknown> {
   try {
-    return /^multipart/.test(request.headers.get("content-type") ?? "") ? fields(await request.formData()) : await request.json();
-  } catch {
+    const type = request.headers.get("content-type") ?? "";
+    const body = new Response(await boundedBody(request), { headers: { "content-type": type } });
+    return /^multipart/.test(type) ? fields(await body.formData()) : await body.json();
+  } catch (thrown) {
+    if (thrown instanceof HttpError) throw thrown;
     throw invalidRequest("The request body is neither valid JSON nor form data. Send JSON, or multipart/form-data for audio.");
+  }
+}
+
+/** Reads a body of at most {@link MAX_REQUEST_BYTES}. */
+async function boundedBody(request: Request): Promise<Blob> {
+  const tooLarge = (): HttpError => new HttpError(413, "request_too_large", REQUEST_TOO_LARGE);
+  if (Number(request.headers.get("content-length")) > MAX_REQUEST_BYTES) throw tooLarge();
+  // Some browsers have no `Request.body`.
+  if (!request.body) {
+    const whole = await request.blob();
+    if (whole.size > MAX_REQUEST_BYTES) throw tooLarge();
+    return whole;
+  }
+  const reader = request.body.getReader();
+  const chunks: Uint8Array<ArrayBuffer>[] = [];
+  for (let size = 0; ; ) {
+    const { done, value } = await reader.read();
+    if (done) return new Blob(chunks);
+    size += value.length;
+    if (size > MAX_REQUEST_BYTES) {
+      void reader.cancel().catch(() => {});
+      throw tooLarge();
+    }
+    chunks.push(value);
   }
 }
 

@@ -140,6 +140,9 @@ declare module "node:http" {
     readonly statusCode?: number;
     readonly headers: Record<string, string | undefined>;
     destroy(): void;
+    on(event: "data", listener: (chunk: Uint8Array) => void): void;
+    on(event: "end", listener: () => void): void;
+    on(event: "error", listener: (error: Error) => void): void;
   }
   export type Lookup = (name: string, options: { all?: boolean }, done: (error: Error | null, address?: string | LookupAddress[], family?: number) => void) => void;
   interface RequestOptions {

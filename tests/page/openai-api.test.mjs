@@ -1,6 +1,7 @@
 /** Several answers, prompts with a gap, predictions, own code in each step, single steps, several models behind one fetch, and its status codes. Over the fake engine. */
 
 import assert from "node:assert/strict";
+import { request } from "node:http";
 import { after, before, test } from "node:test";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText } from "ai";
@@ -261,6 +262,59 @@ test("a known path with a wrong method has status 405 and names the right one", 
   }
   assert.deepEqual([(await fetch("http://jerboa/v1/chat/completions", { method: "HEAD" })).status, (await fetch("http://jerboa/v1/models/org/completions")).status], [405, 200]);
   for (const method of ["GET", "POST", "HEAD"]) assert.equal((await fetch("http://jerboa/v1/images", { method })).status, 404, method);
+});
+
+test("a request body above 64 MB has status 413 and is not read to its end", async () => {
+  const fetch = jerboa.createFetch(await load());
+  const size = 64 * 2 ** 20;
+  const post = (init) => fetch("http://jerboa/v1/chat/completions", { method: "POST", ...init });
+  const head = `{"messages":[{"role":"user","content":"hi"}]`;
+  assert.equal((await post({ body: `${head}${" ".repeat(size - head.length - 1)}}` })).status, 200);
+  let sent = 0;
+  const chunk = new Uint8Array(2 ** 20).fill(32);
+  const endless = () => new ReadableStream({ pull: (stream) => (sent++, stream.enqueue(chunk)) });
+  for (const init of [{ body: `${head}${" ".repeat(size - head.length)}}` }, { body: endless(), duplex: "half" }, { body: endless(), duplex: "half", headers: { "content-length": `${size + 1}` } }]) {
+    sent = 0;
+    const response = await post(init);
+    const { code, type, message } = (await response.json()).error;
+    assert.deepEqual([response.status, code, type], [413, "request_too_large", "invalid_request_error"]);
+    assert.match(message, /its body exceeds 64 MB\. Send fewer or smaller images/);
+    assert.ok(sent <= (init.headers ? 2 : 67), `${sent} MB`);
+  }
+  const form = new FormData();
+  form.append("file", new Blob([new Uint8Array(size)]), "a.wav");
+  assert.equal((await fetch("http://jerboa/v1/audio/transcriptions", { method: "POST", body: form })).status, 413);
+});
+
+test("the server answers 413 before it reads a large body, and 405 with the methods", async () => {
+  const { startServer } = await import(`${facade}/cli-serve.js`);
+  const server = await startServer({ host: "127.0.0.1", port: 0, origins: [] });
+  const url = `${server.url}/v1/chat/completions`;
+  const sizes = [];
+  server.serve(async (_, { body }) => (sizes.push(body.size), new Response("read")));
+  const started = (options) => new Promise((resolve, reject) => {
+    const sent = request(url, options, (response) => resolve(response));
+    sent.on("error", reject);
+    sent.flushHeaders();
+  });
+  const text = async (response) => Buffer.concat(await collect(response)).toString();
+  try {
+    const announced = await started({ method: "POST", headers: { "content-length": 300e6 } });
+    assert.equal(announced.statusCode, 413);
+    const { code, message } = JSON.parse(await text(announced)).error;
+    assert.equal(code, "request_too_large");
+    assert.match(message, /its body exceeds 64 MB/);
+    let left = 80;
+    const chunked = new ReadableStream({ pull: (stream) => (left-- > 0 ? stream.enqueue(new Uint8Array(2 ** 20)) : stream.close()) });
+    assert.equal((await fetch(url, { method: "POST", body: chunked, duplex: "half" })).status, 413);
+    assert.equal(await (await fetch(url, { method: "POST", body: new Uint8Array(64 * 2 ** 20) })).text(), "read");
+    assert.deepEqual(sizes, [64 * 2 ** 20]);
+    const traced = await started({ method: "TRACE" });
+    assert.deepEqual([traced.statusCode, traced.headers.allow], [405, "GET, POST, DELETE, OPTIONS"]);
+    await text(traced);
+  } finally {
+    await server.close();
+  }
 });
 
 test("requests of servers that are no instances of Request are answered", async () => {
