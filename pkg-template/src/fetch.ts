@@ -103,7 +103,7 @@ async function respond(registry: ModelRegistry, request: Request, controller: Ab
     const audio = path !== "audio/speech" ? undefined : (body as SpeechCreateParams).response_format === "pcm" ? `audio/pcm;rate=${model.info.tts?.sampleRate}` : "audio/wav";
     return await streamed(answer, isNamed, opening, controller, audio);
   } catch (thrown) {
-    return failure(thrown);
+    return failure(thrown, path ? pathname.slice(0, -path.length) : undefined);
   }
 }
 
@@ -344,19 +344,27 @@ async function listModels(registry: ModelRegistry, pathname: string): Promise<Re
   return Response.json(entry(registry.isSingle ? registry.names()[0]! : wanted));
 }
 
-/** An error in OpenAI's format, with its status code. */
-function described(thrown: unknown): [body: { error: object }, status: number] {
+/** The endpoints that call methods of a model, for the advice in errors. */
+const METHOD_ENDPOINTS: Record<string, string> = { "model.generate": "completions", "model.embed": "embeddings", "model.rerank": "rerank", "model.transcribe": "audio/transcriptions", "model.audio.speech.create": "audio/speech" };
+
+/** A message for clients of HTTP, who cannot call the methods that it advises. */
+function endpointAdvice(message: string, base: string): string {
+  return message.replace(/(c)all (model\.[\w.]+)(\(\w*\))? instead/i, (advice, first: string, call: string) => (METHOD_ENDPOINTS[call] ? `${first === "C" ? "Use" : "use"} POST ${base}${METHOD_ENDPOINTS[call]} instead` : advice));
+}
+
+/** An error in OpenAI's format, with its status code. `base` is the URL path of the API. */
+function described(thrown: unknown, base = "/v1/"): [body: { error: object }, status: number] {
   if (thrown instanceof HttpError) return [{ error: { message: thrown.message, code: thrown.code, param: null, type: "invalid_request_error" } }, thrown.status];
   const error = JerboaError.from(thrown);
   const { code, message } = error;
   // Clients repeat what fails with 500, the AI SDK also against `x-should-retry`. A model that cannot run here is not loaded again.
   const status = loaderFailures.has(error) ? 500 : (STATUS[code] ?? (UNUSABLE_MODEL.has(code) ? 422 : 500));
-  return [{ error: { message, code, param: faultyOptions.get(error) ?? null, type: status < 500 ? "invalid_request_error" : "server_error" } }, status];
+  return [{ error: { message: endpointAdvice(message, base), code, param: faultyOptions.get(error) ?? null, type: status < 500 ? "invalid_request_error" : "server_error" } }, status];
 }
 
 /** The response of an error. The header stops clients from retrying: the result would be the same. */
-function failure(thrown: unknown): Response {
-  const [body, status] = described(thrown);
+function failure(thrown: unknown, base?: string): Response {
+  const [body, status] = described(thrown, base);
   return Response.json(body, { status, headers: { "x-should-retry": "false", ...(thrown instanceof HttpError ? thrown.headers : {}) } });
 }
 

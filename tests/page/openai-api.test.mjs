@@ -317,6 +317,21 @@ test("the server answers 413 before it reads a large body, and 405 with the meth
   }
 });
 
+test("errors over HTTP name the endpoint that works", async () => {
+  const said = async (name, path, body) => {
+    const fetch = jerboa.createFetch(await jerboa.loadModel(name, { worker: false, ...(name === "org/kani" ? { codec: "org/codec" } : {}) }));
+    const response = await fetch(`http://jerboa/api/v1/${path}`, { method: "POST", body: JSON.stringify(body) });
+    assert.equal(response.status, 400);
+    return (await response.json()).error.message;
+  };
+  const chat = { messages: user("x") };
+  assert.match(await said("org/base", "chat/completions", chat), /continues text\. Use POST \/api\/v1\/completions instead\.$/);
+  for (const [name, endpoint] of [["org/embed", "embeddings"], ["org/ranker", "rerank"], ["org/whisper", "audio/transcriptions"], ["org/kani", "audio/speech"]]) {
+    assert.match(await said(name, "chat/completions", chat), new RegExp(`, use POST /api/v1/${endpoint} instead\\.$`));
+  }
+  assert.match(await said("org/name", "embeddings", { input: "x" }), /, use POST \/api\/v1\/completions instead\.$/);
+});
+
 test("requests of servers that are no instances of Request are answered", async () => {
   // As srvx makes them for Nitro and h3: Request's prototype without its private fields.
   const lookalike = (url, { method = "GET", body, headers = {}, signal }) => {
