@@ -208,7 +208,10 @@ const SPEC = {
   chat_template_kwargs: valid.object,
   // Fields about OpenAI's own service; ignored.
   ...Object.fromEntries(IGNORED_FIELDS.map((name) => [name, valid.any])),
-  response_format: validator("{ type: 'text' }, { type: 'json_object' } or { type: 'json_schema', json_schema }", (v) => ["text", "json_object", "json_schema"].some((type) => hasValue(v, "type", type))),
+  response_format: {
+    ...validator("{ type: 'text' }, { type: 'json_object' } or { type: 'json_schema', json_schema }", (v) => ["text", "json_object", "json_schema"].some((type) => hasValue(v, "type", type))),
+    found: (v: unknown) => (typeof (v as { type?: unknown } | null)?.type === "string" ? `the unknown type ${describe((v as { type: string }).type)}` : undefined),
+  },
   grammar: valid.object,
   prediction: validator("{ type: 'content', content } with a text", (v) => predictedText(v) !== undefined),
   verbosity: validator("'medium' or omitted (models in a page have no such setting; ask for it in a message)", (v) => v === "medium"),

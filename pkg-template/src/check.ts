@@ -10,6 +10,8 @@ export interface Validator {
   readonly item?: (item: unknown) => boolean;
   /** The same for an entry of an object. */
   readonly entry?: (entry: [string, unknown]) => boolean;
+  /** Describes a wrong value; {@link describe} if not set. */
+  readonly found?: (value: unknown) => string | undefined;
 }
 
 /** The options of a function, by name. */
@@ -94,12 +96,12 @@ export function atOption(where: string, name: string, error: JerboaError): Jerbo
 }
 
 /** Throws unless an argument is valid. */
-export function requireValid(where: string, name: string, value: unknown, { expected, accepts, item, entry }: Validator): void {
+export function requireValid(where: string, name: string, value: unknown, { expected, accepts, item, entry, found }: Validator): void {
   if (accepts(value)) return;
   const wrong = item && isList(value) ? Array.from(value).findIndex((each) => !item(each)) : -1;
   const pair = entry && isObject(value) && Object.entries(value).find((each) => !entry(each));
   const part = pair ? `; entry ${describe(pair[0])} is ${describe(pair[1])}` : wrong >= 0 ? `; item ${wrong} is ${describe((value as unknown[])[wrong])}` : "";
-  throw invalidRequest(`${where}: ${name} must be ${expected}, not ${describe(value)}${part}.`);
+  throw invalidRequest(`${where}: ${name} must be ${expected}, not ${found?.(value) ?? describe(value)}${part}.`);
 }
 
 /**

@@ -164,6 +164,7 @@ class ModelRegistry {
     this.#models = models;
     if (typeof models !== "function" && !isModel(models) && !valid.object.accepts(models)) throw invalidRequest(`createFetch: the argument must be a model, an object of models by name, or a function, not ${describe(models)}.`);
     if (typeof models === "function" || isModel(models)) return;
+    if (Object.keys(models).length === 0) throw invalidRequest("createFetch: the object has no models. Pass at least one by its name, as in createFetch({ chat: model }).");
     const wrong = Object.entries(models).find(([, model]) => typeof model !== "function" && !isModel(model));
     if (wrong) throw invalidRequest(`createFetch: '${wrong[0]}' must be a model or a function that loads it, not ${describe(wrong[1])}. Await loadModel(name) first.`);
   }

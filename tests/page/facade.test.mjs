@@ -546,6 +546,8 @@ test("chat refuses unsupported options", async () => {
     await assert.rejects(model.renderChat(user("x"), { kwargs: { [name]: [] } }), refusal("request", new RegExp(`'kwargs' must not contain '${name}'`)));
   }
   await assert.rejects(create({ response_format: { type: "xml" } }), refusal("request", /'response_format' must be \{ type: 'text' \}, \{ type: 'json_object' \} or/));
+  await assert.rejects(create({ response_format: { type: "json" } }), refusal("request", /'response_format' must be .*'json_object' \} or .*, not the unknown type 'json'\.$/));
+  await assert.rejects(create({ response_format: "json" }), refusal("request", /'response_format' must be .*, not 'json'\.$/));
   await assert.rejects(create({ response_format: { type: "json_schema", json_schema: { name: "x", schema: 5 } } }), refusal("request", /requires 'schema': a JSON schema/));
   await assert.rejects(create({ functions: [{ name: "f" }] }), refusal("request", /'functions' must be omitted \(use 'tools'\)/));
   await assert.rejects(create({ function_call: { name: "f" } }), refusal("request", /'function_call' must be omitted \(use 'tool_choice'\)/));

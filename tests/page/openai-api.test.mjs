@@ -215,6 +215,7 @@ test("one fetch serves several models by name, and loads them on demand", async 
   assert.deepEqual(asked, ["a", "b"]);
   assert.throws(() => jerboa.createFetch({ a: "org/name" }), refusal("request", /'a' must be a model or a function/));
   assert.throws(() => jerboa.createFetch("org/name"), refusal("request", /the argument must be a model/));
+  assert.throws(() => jerboa.createFetch({}), refusal("request", /createFetch: the object has no models\. Pass at least one/));
 });
 
 test("requests read no files of the server, and paths are decoded or refused", async () => {
