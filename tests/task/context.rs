@@ -67,6 +67,10 @@ fn the_oldest_turns_are_dropped_first() {
     messages.push(turn("user", "What then?"));
     let error = events(&mut model, chat(&messages, "error")).expect_err("too long");
     assert_eq!(error.code(), "context_full");
+    assert!(
+        error.to_string().contains("set overflow to 'truncate'"),
+        "dropping turns helps: {error}"
+    );
     for overflow in ["truncate", "rolling"] {
         let outcome = run(&mut model, chat(&messages, overflow));
         assert!(
@@ -92,12 +96,14 @@ fn the_oldest_turns_are_dropped_first() {
         );
     }
     let long = [messages[0].clone(), turn("user", &story.repeat(20))];
-    let error = events(&mut model, chat(&long, "truncate")).expect_err("one turn");
-    assert_eq!(error.code(), "context_full");
-    assert!(
-        !error.to_string().contains("overflow"),
-        "it is set already: {error}"
-    );
+    for overflow in ["truncate", "rolling", "error"] {
+        let error = events(&mut model, chat(&long, overflow)).expect_err("one turn");
+        assert_eq!(error.code(), "context_full");
+        assert!(
+            !error.to_string().contains("overflow"),
+            "it does not help: {error}"
+        );
+    }
     assert_usable(&mut model, "a conversation that does not fit");
 }
 

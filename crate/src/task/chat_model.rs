@@ -634,11 +634,26 @@ impl ChatModel {
         };
         let mut ids = self.prompt_ids(request, 0)?.unwrap_or_default();
         if request.overflow == ContextOverflow::Error {
-            return if ids.len() <= self.session.capacity() {
-                Ok(ids)
-            } else {
-                full(ids.len())
-            };
+            let tokens = ids.len();
+            if tokens <= self.session.capacity() {
+                return Ok(ids);
+            }
+            // The error must not advise to drop messages if the rest does not fit either.
+            let mut dropped = 0;
+            while request.messages.is_some() && ids.len() > limit {
+                dropped += 1;
+                match self.prompt_ids(request, dropped) {
+                    Ok(Some(shorter)) => ids = shorter,
+                    Ok(None) => {
+                        return Err(Error::MessageTooLong {
+                            tokens: ids.len(),
+                            limit,
+                        });
+                    }
+                    Err(_) => break,
+                }
+            }
+            return full(tokens);
         }
         let mut dropped = 0;
         while ids.len() > limit {
