@@ -491,8 +491,15 @@ fn reason(text: &str) -> String {
         return "it has too many alternatives at one position. Use fewer, or a regular expression."
             .to_owned();
     }
+    if text.contains("anyOf is empty") {
+        return "an 'enum' or 'anyOf' is empty, so no value matches. List at least one value."
+            .to_owned();
+    }
     let words: Vec<&str> = text.split_whitespace().collect();
-    let line = words.join(" ");
+    let mut line = words.join(" ");
+    if line.starts_with("Unimplemented keys: ") {
+        line += ". These keywords cannot be enforced. Remove them, and check the answer yourself.";
+    }
     match line.char_indices().nth(MAX_REASON) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,

@@ -403,7 +403,11 @@ fn unenforceable_keywords_are_refused_with_a_reason() {
     for (schema, reason) in [
         (
             json!({ "type": "array", "uniqueItems": true }),
-            "uniqueItems",
+            "Unimplemented keys: [\"uniqueItems\"]. These keywords cannot be enforced. Remove them",
+        ),
+        (
+            json!({ "enum": [] }),
+            "an 'enum' or 'anyOf' is empty, so no value matches. List at least one",
         ),
         (json!({ "not": { "type": "string" } }), "not"),
         (json!({ "type": "string", "pattern": "(" }), ""),
