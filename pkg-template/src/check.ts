@@ -26,9 +26,13 @@ export const MAX_ITEMS = 1 << 20;
 export const MAX_AUDIO_SECONDS = 4 * 3600;
 
 /** Bytes of an HTTP request's body. Parsing takes several times as much memory. */
-export const MAX_REQUEST_BYTES = 64 * 2 ** 20;
-/** The message of a request with a longer body. */
-export const REQUEST_TOO_LARGE = `The request is too large: its body exceeds ${MAX_REQUEST_BYTES / 2 ** 20} MB. Send fewer or smaller images, and audio as FLAC or MP3.`;
+const MAX_REQUEST_BYTES = 64 * 2 ** 20;
+/** Bytes of a form: hours of audio as WAV. */
+const MAX_FORM_BYTES = 2 ** 30;
+/** Maximum bytes of an HTTP request's body with a content type. */
+export const bodyLimit = (type: string | null | undefined): number => (/^multipart/.test(type ?? "") ? MAX_FORM_BYTES : MAX_REQUEST_BYTES);
+/** The message of a request whose body exceeds a limit. */
+export const requestTooLarge = (limit: number): string => `The request is too large: its body exceeds ${limit / 2 ** 20} MB. Send fewer or smaller images, and audio as FLAC or MP3.`;
 
 /** Creates a validator. */
 export const validator = (expected: string, accepts: (value: unknown) => boolean, item?: (item: unknown) => boolean): Validator => ({ expected, accepts, ...(item ? { item } : {}) });

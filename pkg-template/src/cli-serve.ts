@@ -1,7 +1,7 @@
 /** `jerboa serve`: OpenAI's HTTP API on this machine, over the package's `createFetch`. */
 
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import { MAX_REQUEST_BYTES, REQUEST_TOO_LARGE } from "./check.js";
+import { bodyLimit, requestTooLarge } from "./check.js";
 import { note } from "./cli-output.js";
 import { JerboaError, textOf } from "./errors.js";
 
@@ -105,19 +105,20 @@ async function respond(request: IncomingMessage, handler: typeof fetch | undefin
   if (!handler) return errorResponse(503, "loading", "The models are loading. Try again in a moment.");
   if (request.url === "/" || request.url === "/health") return Response.json({ status: "ok" });
   if (apiKey !== undefined && request.headers.authorization !== `Bearer ${apiKey}`) return errorResponse(401, "invalid_api_key", "The API key is missing or wrong. Send 'Authorization: Bearer KEY'.");
-  const chunks = await bodyOf(request);
-  if (!chunks) return errorResponse(413, "request_too_large", REQUEST_TOO_LARGE);
+  const limit = bodyLimit(request.headers["content-type"]);
+  const chunks = await bodyOf(request, limit);
+  if (!chunks) return errorResponse(413, "request_too_large", requestTooLarge(limit));
   const headers = new Headers();
   for (const [name, value] of Object.entries(request.headers)) if (value !== undefined) headers.set(name, String(value));
   const hasBody = request.method !== "GET" && request.method !== "HEAD" && chunks.length > 0;
   return handler(`http://127.0.0.1${request.url}`, { method: request.method ?? "GET", headers, signal, ...(hasBody ? { body: new Blob(chunks as Uint8Array<ArrayBuffer>[]) } : {}) });
 }
 
-/** Reads a request's body; undefined if it exceeds {@link MAX_REQUEST_BYTES}. The rest is discarded, so that clients read the answer. */
-function bodyOf(request: IncomingMessage): Promise<Uint8Array[] | undefined> {
+/** Reads a request's body; undefined if it exceeds `limit` bytes. The rest is discarded, so that clients read the answer. */
+function bodyOf(request: IncomingMessage, limit: number): Promise<Uint8Array[] | undefined> {
   return new Promise((resolve, reject) => {
     let chunks: Uint8Array[] | undefined = [];
-    let left = MAX_REQUEST_BYTES;
+    let left = limit;
     const refuse = (): void => resolve((chunks = undefined));
     request.on("data", (chunk) => {
       left -= chunk.length;

@@ -1,7 +1,7 @@
 /** A `fetch` that serves OpenAI's HTTP API from loaded models: paths, status codes and streams. */
 
 import { pcm16, wavHeader } from "./audio-input.js";
-import { atOption, checked, describe, everyItem, faultyOptions, MAX_REQUEST_BYTES, REQUEST_TOO_LARGE, valid, validator } from "./check.js";
+import { atOption, bodyLimit, checked, describe, everyItem, faultyOptions, requestTooLarge, valid, validator } from "./check.js";
 import { failures, invalidRequest, JerboaError, textOf as messageOf } from "./errors.js";
 import { UNUSABLE_MODEL } from "./load.js";
 import type { Model } from "./model.js";
@@ -292,7 +292,7 @@ async function storedResponse(registry: ModelRegistry, method: string, pathname:
 async function bodyOf(request: Request): Promise<unknown> {
   try {
     const type = request.headers.get("content-type") ?? "";
-    const body = new Response(await boundedBody(request), { headers: { "content-type": type } });
+    const body = new Response(await boundedBody(request, bodyLimit(type)), { headers: { "content-type": type } });
     return /^multipart/.test(type) ? fields(await body.formData()) : await body.json();
   } catch (thrown) {
     if (thrown instanceof HttpError) throw thrown;
@@ -300,14 +300,14 @@ async function bodyOf(request: Request): Promise<unknown> {
   }
 }
 
-/** Reads a body of at most {@link MAX_REQUEST_BYTES}. */
-async function boundedBody(request: Request): Promise<Blob> {
-  const tooLarge = (): HttpError => new HttpError(413, "request_too_large", REQUEST_TOO_LARGE);
-  if (Number(request.headers.get("content-length")) > MAX_REQUEST_BYTES) throw tooLarge();
+/** Reads a body of at most `limit` bytes. */
+async function boundedBody(request: Request, limit: number): Promise<Blob> {
+  const tooLarge = (): HttpError => new HttpError(413, "request_too_large", requestTooLarge(limit));
+  if (Number(request.headers.get("content-length")) > limit) throw tooLarge();
   // Some browsers have no `Request.body`.
   if (!request.body) {
     const whole = await request.blob();
-    if (whole.size > MAX_REQUEST_BYTES) throw tooLarge();
+    if (whole.size > limit) throw tooLarge();
     return whole;
   }
   const reader = request.body.getReader();
@@ -316,7 +316,7 @@ async function boundedBody(request: Request): Promise<Blob> {
     const { done, value } = await reader.read();
     if (done) return new Blob(chunks);
     size += value.length;
-    if (size > MAX_REQUEST_BYTES) {
+    if (size > limit) {
       void reader.cancel().catch(() => {});
       throw tooLarge();
     }
