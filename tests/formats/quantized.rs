@@ -317,8 +317,8 @@ fn targets_of_compressed_tensors_choose_the_group() {
             "No target of 'config_groups' names this module",
         ),
         (
-            four(group(8, r"re:(?<=x)y")),
-            "The target 're:(?<=x)y' of 'config_groups' is not supported",
+            four(group(8, r"re:(?<=x+)y")),
+            "The target 're:(?<=x+)y' of 'config_groups' is not supported",
         ),
     ] {
         let error = columns(groups).expect_err(expected).to_string();
