@@ -47,23 +47,27 @@ fn chat_input(request: &GenerateRequest, drop: usize) -> Option<ChatInput> {
     })
 }
 
-/// Drops the `drop` oldest turns. System messages and the last message stay. A turn is a user
-/// message with its replies, so that roles still alternate.
+fn role(message: &Value) -> &str {
+    message.get("role").and_then(Value::as_str).unwrap_or("")
+}
+
+/// Turns start with a user message, so that roles still alternate without the oldest ones.
+fn turn_starts(messages: &[Value]) -> impl Iterator<Item = usize> {
+    (0..messages.len()).filter(|i| role(&messages[*i]) == "user")
+}
+
+/// The number of turns that [`drop_oldest_turns`] can drop.
+fn droppable_turns(messages: &[Value]) -> usize {
+    turn_starts(messages).count().saturating_sub(1)
+}
+
+/// Drops the `drop` oldest turns. System messages and the last message stay.
 fn drop_oldest_turns(messages: &[Value], drop: usize) -> Option<Vec<Value>> {
-    let role = |m: &Value| {
-        m.get("role")
-            .and_then(Value::as_str)
-            .unwrap_or("")
-            .to_string()
-    };
-    let is_system = |m: &Value| matches!(role(m).as_str(), "system" | "developer");
-    let starts: Vec<usize> = (0..messages.len())
-        .filter(|i| role(&messages[*i]) == "user")
-        .collect();
+    let is_system = |m: &Value| matches!(role(m), "system" | "developer");
     if drop == 0 {
         return Some(messages.to_vec());
     }
-    let first_kept = *starts.get(drop)?;
+    let first_kept = turn_starts(messages).nth(drop)?;
 
     Some(
         messages
@@ -639,19 +643,14 @@ impl ChatModel {
                 return Ok(ids);
             }
             // The error must not advise to drop messages if the rest does not fit either.
-            let mut dropped = 0;
-            while request.messages.is_some() && ids.len() > limit {
-                dropped += 1;
-                match self.prompt_ids(request, dropped) {
-                    Ok(Some(shorter)) => ids = shorter,
-                    Ok(None) => {
-                        return Err(Error::MessageTooLong {
-                            tokens: ids.len(),
-                            limit,
-                        });
-                    }
-                    Err(_) => break,
-                }
+            if let Some(messages) = &request.messages
+                && let Ok(Some(least)) = self.prompt_ids(request, droppable_turns(messages))
+                && least.len() > limit
+            {
+                return Err(Error::MessageTooLong {
+                    tokens: least.len(),
+                    limit,
+                });
             }
             return full(tokens);
         }
