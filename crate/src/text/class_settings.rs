@@ -8,9 +8,7 @@ use serde_json::Value;
 
 use super::tokenizer_file::TokenizerFile;
 use crate::util::json::literal;
-
-const METASPACE: &str = r#"{"type":"Metaspace","replacement":"▁","split":false}"#;
-const STRIP: &str = r#"{"type":"Strip","content":" ","start":1,"stop":0}"#;
+use crate::util::tokenizer_parts::{STRIP, whole_metaspace};
 
 /// Applies the settings of the class that tokenizer_config.json names. Classes that load
 /// tokenizer.json as it is (`PreTrainedTokenizerFast`) have none.
@@ -98,7 +96,7 @@ fn set_llama_prefix(file: &mut TokenizerFile, prefix: bool, config: &Value) {
             "first"
         };
         if file.pre_tokenizer.is_null() {
-            file.pre_tokenizer = literal(METASPACE);
+            file.pre_tokenizer = literal(&whole_metaspace(scheme));
         }
         if let Some(Value::Array(steps)) = file.decoder.get_mut("decoders") {
             steps.push(literal(STRIP));

@@ -5,16 +5,25 @@
 //! the classes of `models/*/tokenization_*.py`.
 
 use bitcannon::regexes;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::sentencepiece::SentencePieceModel;
 use super::tokenizer::{SPECIAL_TOKEN_NAMES, apply_special_tokens_map, spelling};
 use super::tokenizer_error;
 use crate::Result;
+use crate::util::tokenizer_parts::{
+    bert_normalizer, bytes_decoder, join_spaces, metaspace, quoted, replace, sequence, sequence_of,
+    space_normalizer, split_regex, template, unigram, whole_metaspace,
+};
 use crate::util::{base64, sort};
+use classes::{
+    BERT_DEFAULTS, DEBERTA_DEFAULTS, GEMMA_DEFAULTS, GPT_NEOX_DEFAULTS, GPT2_DEFAULTS,
+    LLAMA_DEFAULTS, QWEN_DEFAULTS, ROBERTA_DEFAULTS, SENTENCEPIECE_CLASSES, T5_DEFAULTS,
+    has_own_rules,
+};
 
-/// The space in SentencePiece pieces.
-const SPM_SPACE: &str = "\u{2581}";
+mod classes;
+
 /// Maximum nesting of the groups that share the beginnings of user-defined pieces.
 const MAX_PREFIX_DEPTH: usize = 32;
 /// Sort key of tokens without an id, which follow all tokens that have one.
@@ -60,114 +69,6 @@ struct ConvertedParts {
     decoder: String,
     post_processor: String,
 }
-
-const GPT2_DEFAULTS: &[(&str, &str)] = &[
-    ("unk_token", "<|endoftext|>"),
-    ("bos_token", "<|endoftext|>"),
-    ("eos_token", "<|endoftext|>"),
-];
-const QWEN_DEFAULTS: &[(&str, &str)] = &[
-    ("unk_token", "<|endoftext|>"),
-    ("eos_token", "<|endoftext|>"),
-    ("pad_token", "<|endoftext|>"),
-];
-const GPT_NEOX_DEFAULTS: &[(&str, &str)] = &[
-    ("unk_token", "<|endoftext|>"),
-    ("bos_token", "<|endoftext|>"),
-    ("eos_token", "<|endoftext|>"),
-    ("pad_token", "<|padding|>"),
-];
-const ROBERTA_DEFAULTS: &[(&str, &str)] = &[
-    ("bos_token", "<s>"),
-    ("eos_token", "</s>"),
-    ("sep_token", "</s>"),
-    ("cls_token", "<s>"),
-    ("unk_token", "<unk>"),
-    ("pad_token", "<pad>"),
-    ("mask_token", "<mask>"),
-];
-const BERT_DEFAULTS: &[(&str, &str)] = &[
-    ("unk_token", "[UNK]"),
-    ("sep_token", "[SEP]"),
-    ("pad_token", "[PAD]"),
-    ("cls_token", "[CLS]"),
-    ("mask_token", "[MASK]"),
-];
-const DEBERTA_DEFAULTS: &[(&str, &str)] = &[
-    ("bos_token", "[CLS]"),
-    ("eos_token", "[SEP]"),
-    ("unk_token", "[UNK]"),
-    ("sep_token", "[SEP]"),
-    ("pad_token", "[PAD]"),
-    ("cls_token", "[CLS]"),
-    ("mask_token", "[MASK]"),
-];
-const LLAMA_DEFAULTS: &[(&str, &str)] = &[
-    ("unk_token", "<unk>"),
-    ("bos_token", "<s>"),
-    ("eos_token", "</s>"),
-];
-const GEMMA_DEFAULTS: &[(&str, &str)] = &[
-    ("unk_token", "<unk>"),
-    ("bos_token", "<bos>"),
-    ("eos_token", "<eos>"),
-    ("pad_token", "<pad>"),
-    ("mask_token", "<mask>"),
-];
-const T5_DEFAULTS: &[(&str, &str)] = &[
-    ("eos_token", "</s>"),
-    ("unk_token", "<unk>"),
-    ("pad_token", "<pad>"),
-];
-
-/// Classes whose SentencePiece models are converted by the rules of the class.
-const SENTENCEPIECE_CLASSES: [&str; 7] = [
-    "CamembertTokenizer",
-    "CodeLlamaTokenizer",
-    "DebertaV2Tokenizer",
-    "GemmaTokenizer",
-    "LlamaTokenizer",
-    "T5Tokenizer",
-    "XLMRobertaTokenizer",
-];
-
-/// Classes of transformers, and types of models, with rules of their own.
-const OWN_RULES: [&str; 34] = [
-    "albert",
-    "barthez",
-    "bartpho",
-    "bertgeneration",
-    "bigbird",
-    "chameleon",
-    "cpm",
-    "erniem",
-    "fnet",
-    "gptsw3",
-    "layoutxlm",
-    "m2m100",
-    "marian",
-    "mbart",
-    "mbart50",
-    "mluke",
-    "nllb",
-    "nllbmoe",
-    "pegasus",
-    "pegasusx",
-    "plbart",
-    "reformer",
-    "rembert",
-    "seamlessm4t",
-    "seamlessm4tv2",
-    "siglip",
-    "speech2text",
-    "speecht5",
-    "udop",
-    "xglm",
-    "xlmprophetnet",
-    "xlnet",
-    "xmod",
-    "bigbirdpegasus",
-];
 
 impl SlowTokenizerFiles<'_> {
     /// Builds tokenizer.json; `None` if no vocabulary is among the files.
@@ -513,9 +414,7 @@ impl SlowTokenizerBuilder {
         let lower = self.switch("do_lower_case").unwrap_or(true);
         let strip = Value::from(self.switch("strip_accents"));
         let parts = ConvertedParts {
-            normalizer: format!(
-                r#"{{"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":{chinese},"strip_accents":{strip},"lowercase":{lower}}}"#
-            ),
+            normalizer: bert_normalizer(chinese, &strip, lower),
             pre_tokenizer: r#"{"type":"BertPreTokenizer"}"#.to_owned(),
             decoder: r###"{"type":"WordPiece","prefix":"##"}"###.to_owned(),
             post_processor: self.framed_template(kind, CLS_SEP),
@@ -786,14 +685,6 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Whether a tokenizer class, or a model's type, has ids or normalization that a SentencePiece model
-/// does not describe, and which are not implemented.
-fn has_own_rules(class: &str) -> bool {
-    let name = class.strip_suffix("Tokenizer").unwrap_or(class);
-    let name = name.to_ascii_lowercase().replace(['-', '_'], "");
-    OWN_RULES.contains(&name.as_str())
-}
-
 fn unsupported_class(class: &str, files: &str) -> crate::Error {
     let class = if class.is_empty() {
         "no tokenizer_class in tokenizer_config.json"
@@ -812,86 +703,4 @@ fn plain_token(content: &str, special: bool) -> Value {
     token["content"] = Value::from(content);
     token["special"] = Value::Bool(special);
     token
-}
-
-/// A string as JSON text.
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
-}
-
-/// A `Sequence` of parts; `children` is the name of their list.
-fn sequence_of(children: &str, members: &[String]) -> String {
-    format!(
-        r#"{{"type":"Sequence","{children}":[{}]}}"#,
-        members.join(",")
-    )
-}
-
-/// A sequence of a template, with the tokens around it.
-fn sequence(first: &[String], seq: &str, last: &[String], kind: u32) -> String {
-    let token = |token: &String| format!(r#"{{"token":{},"type_id":{kind}}}"#, quoted(token));
-    let mut all: Vec<String> = first.iter().map(token).collect();
-    all.push(format!(r#"{{"seq":"{seq}","type_id":{kind}}}"#));
-    all.extend(last.iter().map(token));
-    all.join(",")
-}
-
-/// The template of a sequence, and of a pair: one sequence after the other.
-fn template(first: &str, second: &str) -> String {
-    format!(r#"{{"type":"TemplateProcessing","single":[{first}],"pair":[{first},{second}]}}"#)
-}
-
-fn metaspace(scheme: &str) -> String {
-    format!(r#"{{"type":"Metaspace","replacement":"{SPM_SPACE}","prepend_scheme":"{scheme}"}}"#)
-}
-
-/// Metaspace that does not split at spaces.
-fn whole_metaspace(scheme: &str) -> String {
-    let metaspace = metaspace(scheme);
-    metaspace.replace('}', r#","split":false}"#)
-}
-
-fn split_regex(regex: &str) -> String {
-    let regex = quoted(regex);
-    format!(r#"{{"type":"Split","pattern":{{"Regex":{regex}}},"behavior":"Isolated"}}"#)
-}
-
-/// Replaces spaces by SentencePiece's space.
-fn space_normalizer() -> String {
-    replace("String", " ", SPM_SPACE)
-}
-
-/// Decodes SentencePiece's spaces, its bytes if the model has them, and strips the space that was
-/// added before the text.
-fn bytes_decoder(bytes: bool, strip: bool) -> String {
-    let mut all = vec![replace("String", SPM_SPACE, " ")];
-    let mut add = |part: &str| all.push(part.to_owned());
-    if bytes {
-        add(r#"{"type":"ByteFallback"}"#);
-    }
-    if bytes || strip {
-        add(r#"{"type":"Fuse"}"#);
-    }
-    if strip {
-        add(r#"{"type":"Strip","content":" ","start":1,"stop":0}"#);
-    }
-    sequence_of("decoders", &all)
-}
-
-/// Replaces several spaces by one.
-fn join_spaces() -> String {
-    replace("Regex", " {2,}", " ")
-}
-
-/// Replaces a `String` or a `Regex`.
-fn replace(kind: &str, pattern: &str, content: &str) -> String {
-    let pattern = quoted(pattern);
-    format!(r#"{{"type":"Replace","pattern":{{"{kind}":{pattern}}},"content":"{content}"}}"#)
-}
-
-fn unigram(vocab: &[(&str, f64)], unk: usize, byte_fallback: bool) -> String {
-    let vocab = json!(vocab);
-    format!(
-        r#"{{"type":"Unigram","unk_id":{unk},"byte_fallback":{byte_fallback},"vocab":{vocab}}}"#
-    )
 }

@@ -11,6 +11,7 @@ pub(crate) mod limits;
 pub mod map;
 pub(crate) mod sha256;
 pub(crate) mod sort;
+pub(crate) mod tokenizer_parts;
 
 /// FNV-1a hash. It distinguishes versions of a thing, and does not resist attackers.
 pub(crate) fn fnv1a(text: &str) -> u64 {

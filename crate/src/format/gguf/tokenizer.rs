@@ -6,14 +6,14 @@ use super::pretokenizer::{
 use super::special::{GgufSpecialTokens, TYPE_NORMAL, strips_whitespace};
 use super::{Gguf, MetadataValue as Meta};
 use crate::util::json::literal;
+use crate::util::tokenizer_parts::{
+    SPM_SPACE, bert_normalizer, bytes_decoder, metaspace, space_normalizer,
+};
 use crate::util::{base64, json as python};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::HashMap;
-
-/// The space marker of SentencePiece vocabularies.
-const SPACE_MARKER: &str = "\u{2581}";
 
 /// The vocabulary of a GGUF file.
 struct GgufVocabulary<'a> {
@@ -119,30 +119,9 @@ fn tokenizer_sections(normalizer: Value, pre_tokenizer: Value, model: Value) -> 
     out
 }
 
-/// The decoder for vocabularies of characters, with U+2581 for a space and `<0x0A>` for a byte.
-fn character_decoder(prefix: bool) -> Value {
-    let strip = if prefix {
-        r#",{"type":"Strip","content":" ","start":1,"stop":0}"#
-    } else {
-        ""
-    };
-    literal(&format!(
-        r#"{{"type":"Sequence","decoders":[{{"type":"Replace","pattern":{{"String":"{SPACE_MARKER}"}},"content":" "}},{{"type":"ByteFallback"}},{{"type":"Fuse"}}{strip}]}}"#
-    ))
-}
-
-/// Replaces spaces by the marker.
-fn replace_spaces() -> Value {
-    literal(&format!(
-        r#"{{"type":"Replace","pattern":{{"String":" "}},"content":"{SPACE_MARKER}"}}"#
-    ))
-}
-
 /// Puts the marker before a text.
 fn prepend_space() -> Value {
-    literal(&format!(
-        r#"{{"type":"Prepend","prepend":"{SPACE_MARKER}"}}"#
-    ))
+    literal(&format!(r#"{{"type":"Prepend","prepend":"{SPM_SPACE}"}}"#))
 }
 
 impl<'a> GgufVocabulary<'a> {
@@ -303,13 +282,13 @@ impl<'a> GgufVocabulary<'a> {
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": !bytes,
             "byte_fallback": !bytes && self.has_byte_tokens(), "ignore_merges": pre.ignore_merges, "vocab": self.vocab(), "merges": merges});
         let normalizer = match pre.alphabet {
-            TokenAlphabet::Spaces => replace_spaces(),
+            TokenAlphabet::Spaces => literal(&space_normalizer()),
             _ => Value::Null,
         };
         let decoder = if bytes {
             byte_level(true)
         } else {
-            character_decoder(false)
+            literal(&bytes_decoder(true, false))
         };
         Ok((
             tokenizer_sections(normalizer, pre_tokenizer, model),
@@ -322,10 +301,10 @@ impl<'a> GgufVocabulary<'a> {
     fn sentencepiece_bpe(&self) -> Result<TokenizerSections> {
         let prefix = self.flag("add_space_prefix", true);
         let normalizer = if prefix {
-            let members = Value::Array(vec![prepend_space(), replace_spaces()]);
+            let members = Value::Array(vec![prepend_space(), literal(&space_normalizer())]);
             json!({"type": "Sequence", "normalizers": members})
         } else {
-            replace_spaces()
+            literal(&space_normalizer())
         };
         let unknown = self
             .gguf
@@ -336,7 +315,7 @@ impl<'a> GgufVocabulary<'a> {
             "ignore_merges": false, "vocab": self.vocab(), "merges": self.scored_merges()?});
         Ok((
             tokenizer_sections(normalizer, Value::Null, model),
-            character_decoder(prefix),
+            literal(&bytes_decoder(true, prefix)),
         ))
     }
 
@@ -389,11 +368,7 @@ impl<'a> GgufVocabulary<'a> {
             _ => None,
         };
         let prefix = self.flag("add_space_prefix", false);
-        let metaspace = |scheme: &str| {
-            literal(&format!(
-                r#"{{"type":"Metaspace","replacement":"{SPACE_MARKER}","prepend_scheme":"{scheme}","split":true}}"#
-            ))
-        };
+        let metaspace = |scheme: &str| literal(&metaspace(scheme));
         if self.flag("remove_extra_whitespaces", false) {
             // Then every word begins with a space, including the first.
             let split = literal(r#"{"type":"WhitespaceSplit"}"#);
@@ -408,7 +383,7 @@ impl<'a> GgufVocabulary<'a> {
         let steps: Vec<Value> = charsmap
             .into_iter()
             .chain(prepend)
-            .chain([replace_spaces()])
+            .chain([literal(&space_normalizer())])
             .collect();
         let normalizer = json!({"type": "Sequence", "normalizers": steps});
         Ok((
@@ -426,7 +401,7 @@ impl<'a> GgufVocabulary<'a> {
             .map(|(id, token): (usize, &String)| {
                 let whole =
                     self.special.is_special(id) || token.starts_with('[') && token.ends_with(']');
-                let text = match token.strip_prefix(SPACE_MARKER) {
+                let text = match token.strip_prefix(SPM_SPACE) {
                     _ if whole => token.clone(),
                     Some(word) => word.to_string(),
                     None => format!("##{token}"),
@@ -442,9 +417,8 @@ impl<'a> GgufVocabulary<'a> {
             "max_input_chars_per_word": 100, "vocab": vocab});
         let lowercase = self.flag("normalizer.lowercase", true);
         let strip_accents = self.flag("normalizer.strip_accents", lowercase);
-        let normalizer = literal(&format!(
-            r#"{{"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,"strip_accents":{strip_accents},"lowercase":{lowercase}}}"#
-        ));
+        let strips = Value::from(strip_accents);
+        let normalizer = literal(&bert_normalizer(true, &strips, lowercase));
         let decoder = literal(r###"{"type":"WordPiece","prefix":"##","cleanup":true}"###);
         Ok((
             tokenizer_sections(normalizer, literal(r#"{"type":"BertPreTokenizer"}"#), model),
