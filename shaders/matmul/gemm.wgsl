@@ -45,14 +45,10 @@ fn main(
 #endfor
 #endfor
 #ifdef EXPERTS
-    let expert = buckets[4u + wid.y * 4u];
-    let first = buckets[5u + wid.y * 4u];
-    let end = buckets[6u + wid.y * 4u];
-    if (wid.y >= buckets[0] || expert - params.first_expert >= params.expert_count) {
+    let pairs = pairs_of(wid.y);
+    if (pairs.first == pairs.end) {
         return;
     }
-    expert_row = (expert - params.first_expert) * params.expert_rows;
-    bias_row = expert * params.expert_rows;
 #endif
     let tiles = params.k_blocks * 2u;
     let share = (tiles + groups.z - 1u) / groups.z;
@@ -63,7 +59,7 @@ fn main(
 #for p in 0..256/BN
     let xr$p = ($pu * THREADS + lid) / 4u;
 #ifdef EXPERTS
-    let x_row$p = buckets[params.order_at + min(first + xr$p, end - 1u)] / params.each;
+    let x_row$p = pair_row(min(pairs.first + xr$p, pairs.end - 1u));
 #else
     let x_row$p = min(wid.y * BM + xr$p, state.rows - 1u);
 #endif
@@ -130,7 +126,8 @@ fn main(
         }
     }
 #ifdef EXPERTS
-    let row = first + r0 * 4u;
+    let row = pairs.first + r0 * 4u;
+    let end = pairs.end;
 #else
     let row = wid.y * BM + r0 * 4u;
     if (groups.z > 1u) {

@@ -16,13 +16,7 @@ struct Params {
     // Row offset from the gate to the up projection; 0 without a gate.
     up_row: u32,
 #ifdef EXPERTS
-    // Selected experts per row of x, and the start of their order.
-    each: u32,
-    order_at: u32,
-    first_expert: u32,
-    expert_count: u32,
-    expert_rows: u32,
-    row_step: u32,
+#import matmul/pair_params
 #endif
 }
 #import common/state
@@ -38,10 +32,7 @@ alias Four = vec4<f32>;
 #import weights/octet
 @group(0) @binding(7) var<storage, read_write> parts: array<f32>;
 #ifdef EXPERTS
-@group(0) @binding(8) var<storage, read> buckets: array<u32>;
-var<private> expert_row: u32;
-
-fn output_row(n: u32) -> u32 { return expert_row + n * params.row_step; }
+#import matmul/pairs
 #else
 @group(0) @binding(8) var<storage, read> state: State;
 
@@ -81,13 +72,10 @@ fn main(
 #endfor
 #endfor
 #ifdef EXPERTS
-    let expert = buckets[4u + wid.y * 4u] - params.first_expert;
-    let first = buckets[5u + wid.y * 4u];
-    let end = buckets[6u + wid.y * 4u];
-    if (wid.y >= buckets[0] || expert >= params.expert_count) {
+    let pairs = pairs_of(wid.y);
+    if (pairs.first == pairs.end) {
         return;
     }
-    expert_row = expert * params.expert_rows;
 #endif
     let blocks = params.k_blocks * 32u / WIDTH;
     let share = (blocks + groups.z - 1u) / groups.z;
@@ -101,7 +89,7 @@ fn main(
 #for p in 0..BM*WIDTH/4/DOWN/ACROSS/LANES
     let x_row$p = ($pu * THREADS + lid) / FOURS;
 #ifdef EXPERTS
-    let x_from$p = buckets[params.order_at + min(first + x_row$p, end - 1u)] / params.each;
+    let x_from$p = pair_row(min(pairs.first + x_row$p, pairs.end - 1u));
 #else
     let x_from$p = min(wid.y * BM + x_row$p, state.rows - 1u);
 #endif

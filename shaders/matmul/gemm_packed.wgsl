@@ -3,11 +3,14 @@
 // rows by 64 columns, each thread 4 by 8 of it in registers, from 64 of K in workgroup memory. Integers are summed over
 // the X_GROUP elements (32 or 64) that share a scale of x and one of W, then scaled and added in f32. The next tiles are
 // loaded while one is computed. With too few tiles to fill a device, the workgroups of one tile (along z) split K, and
-// splitk_reduce adds their partial sums.
+// splitk_reduce adds their partial sums. EXPERTS: rows of x are those of a tile's pairs, rows of W those of their expert;
+// K is not split.
 #import matmul/packed_input
 #import weights/block
 #import matmul/epilogue
+#ifndef EXPERTS
 @group(0) @binding(7) var<storage, read_write> parts: array<vec4<f32>>;
+#endif
 
 const BN: u32 = 64u;
 const THREADS: u32 = BM * 2u;
@@ -42,9 +45,9 @@ fn add(sums: vec4<i32>, w: vec4<u32>, x: u32) -> vec4<i32> {
 // Weight row of column c of this tile. With GATED, 32 columns are of the gate, then the matching 32 of up.
 fn weight_row(tile: u32, c: u32) -> u32 {
 #ifdef GATED
-    return params.row0 + min(tile * 32u + c % 32u, params.n - 1u) + c / 32u * params.up_row;
+    return output_row(min(tile * 32u + c % 32u, params.n - 1u)) + c / 32u * params.up_row;
 #else
-    return params.row0 + min(tile * BN + c, params.n - 1u);
+    return output_row(min(tile * BN + c, params.n - 1u));
 #endif
 }
 
@@ -63,6 +66,17 @@ fn main(
     var acc$i_$j: vec4<f32>;
 #endfor
 #endfor
+#ifdef EXPERTS
+    let pairs = pairs_of(wid.y);
+    if (pairs.first == pairs.end) {
+        return;
+    }
+    let first = pairs.first;
+    let end = pairs.end;
+#else
+    let first = wid.y * BM;
+    let end = state.rows;
+#endif
     let share = (params.units + groups.z - 1u) / groups.z;
     let begin = wid.z * share;
     let last = min(begin + share, params.units);
@@ -72,10 +86,10 @@ fn main(
     let xr$p = ($pu * THREADS + lid) / 4u;
     let xw$p = lid % 4u;
     let x_to$p = xr$p ^ (xw$p * 8u);
-    let x_at$p = x_row(wid.y, xr$p) * params.units * 5u + xw$p;
+    let x_at$p = x_row(min(first + xr$p, end - 1u)) * params.units * 5u + xw$p;
     var x_next$p: vec4<u32>;
 #endfor
-    let scales_at = x_row(wid.y, lid % BM) * params.units * 5u + 4u;
+    let scales_at = x_row(min(first + lid % BM, end - 1u)) * params.units * 5u + 4u;
     var scales_next: vec4<u32>;
 #for p in 0..64/BM
     let wn$p = ($pu * THREADS + lid) / 2u;
@@ -176,7 +190,8 @@ fn main(
         }
 #endfor
     }
-    let row = wid.y * BM + r0 * 4u;
+    let row = first + r0 * 4u;
+#ifndef EXPERTS
     if (groups.z > 1u || params.reduced == 1u) {
 #for i in 0..4
         let at$i = ((wid.z * groups.y * BM + row + $iu) * groups.x + wid.x) * (BN / 4u) + c0;
@@ -185,9 +200,10 @@ fn main(
 #endfor
         return;
     }
+#endif
 #for i in 0..4
-    let row$i = row + $iu;
-    if (row$i < state.rows) {
+    if (row + $iu < end) {
+        let row$i = out_row(row + $iu);
 #ifdef GATED
         finish4(row$i, wid.x * 32u + c0 * 4u, acc$i_0, acc$i_1);
 #else
@@ -198,7 +214,19 @@ fn main(
 #endfor
 }
 
-// Row of x of row r of a tile.
-fn x_row(tile: u32, r: u32) -> u32 {
-    return min(tile * BM + r, state.rows - 1u);
+// Row of x of a row of a tile, and row of out.
+fn x_row(place: u32) -> u32 {
+#ifdef EXPERTS
+    return pair_row(place);
+#else
+    return place;
+#endif
+}
+
+fn out_row(place: u32) -> u32 {
+#ifdef EXPERTS
+    return buckets[params.order_at + place];
+#else
+    return place;
+#endif
 }

@@ -11,7 +11,7 @@ const OUTPUTS: u32 = ROWS * COLS;
 // Row of x of a row of the tile, and row of out.
 fn input_row(place: u32) -> u32 {
 #ifdef EXPERTS
-    return buckets[params.order_at + place] / params.each;
+    return pair_row(place);
 #else
     return place;
 #endif
@@ -49,14 +49,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
 ) {
 #ifdef EXPERTS
-    let expert = buckets[4u + wid.y * 4u];
-    let first = buckets[5u + wid.y * 4u];
-    let end = buckets[6u + wid.y * 4u];
-    if (wid.y >= buckets[0] || expert - params.first_expert >= params.expert_count) {
+    let pairs = pairs_of(wid.y);
+    let first = pairs.first;
+    let end = pairs.end;
+    if (first == end) {
         return;
     }
-    expert_row = (expert - params.first_expert) * params.expert_rows;
-    bias_row = expert * params.expert_rows;
 #else
     let first = wid.y * BM;
     let end = min(first + BM, state.rows);

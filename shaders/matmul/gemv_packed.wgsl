@@ -39,9 +39,9 @@ var<workgroup> divisors: array<f32, COLS>;
 
 fn weight_row(tile: u32, row: u32) -> u32 {
 #ifdef GATED
-    return params.row0 + min(tile * 8u + row % 8u, params.n - 1u) + row / 8u * params.up_row;
+    return output_row(min(tile * 8u + row % 8u, params.n - 1u)) + row / 8u * params.up_row;
 #else
-    return params.row0 + min(tile * ROWS + row, params.n - 1u);
+    return output_row(min(tile * ROWS + row, params.n - 1u));
 #endif
 }
 

@@ -1,10 +1,11 @@
 // Quantizes rows of x to signed bytes for gemm_packed and gemv_packed (see quantize_octet.wgsl), eight elements a
-// thread. Columns beyond K are zero. NORM quantizes rmsnorm(x): the norm's factor only multiplies scales and sums, and
-// each workgroup computes it for itself.
+// thread: `times` rows of x for each of the step. Columns beyond K are zero. NORM quantizes rmsnorm(x): the norm's
+// factor only multiplies scales and sums, and each workgroup computes it for itself.
 struct Params {
     k: u32,
     // Units of 64 per row.
     units: u32,
+    times: u32,
     x_offset: u32,
     x_stride: u32,
 #ifdef NORM
@@ -50,7 +51,7 @@ fn value_of(start: u32, column: u32) -> vec4<f32> {
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
     let row = wid.z;
-    if (row >= state.rows) {
+    if (row >= state.rows * params.times) {
         return;
     }
     let octet = wid.x * THREADS + lid;

@@ -11,7 +11,9 @@ use jerboa::kernels::Launch;
 use jerboa::kernels::experts::{
     ExpertGroups, ExpertTiles, Experts, RouterKernel, RouterScore, combine,
 };
-use jerboa::kernels::matmul::{GemmTiling, Matmul, NormPrologue, View, WeightPlanes};
+use jerboa::kernels::matmul::{
+    GemmTiling, Matmul, NormPrologue, QuantizeInputs, View, WeightPlanes,
+};
 use jerboa::kernels::subgroup_matrix::MatrixTiling;
 use jerboa::reference::experts::{GatedExperts, route};
 use jerboa::reference::matmul::rms_norm;
@@ -184,6 +186,8 @@ struct Case {
     same: bool,
     /// Squared ReLU without a gate, as in Nemotron 3.
     plain: bool,
+    /// Elements that share a scale, if the inputs of many rows are quantized to 8 bits.
+    packed: Option<u32>,
 }
 
 const CASE: Case = Case {
@@ -200,6 +204,7 @@ const CASE: Case = Case {
     runs: 1,
     same: false,
     plain: false,
+    packed: None,
 };
 
 const EPS: f32 = 1e-5;
@@ -384,17 +389,29 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
                 many && caps.matrix.is_some(),
                 "subgroup matrices"
             );
-            launches.push(match choice {
+            let launch = match choice {
                 Some(choice) => {
                     let floats = m.expert_partials_bytes(&buckets, choice) as usize / 4;
                     let parts = *parts.get_or_insert_with(|| b.poison(floats));
                     m.gemm_experts_subgroup_matrix(&buckets, &taken, second, parts, choice)
                 }
+                None if let Some(group) = case.packed => {
+                    let form = m
+                        .quantized_rows(caps, rows, QuantizeInputs::Always)
+                        .expect("weights of 4 or 8 bits")
+                        .with_group(group);
+                    let times = if second { k32 } else { 1 };
+                    let all = rows * times as usize;
+                    let quantized = b.add(vec![0xa5; form.bytes(all) as usize]);
+                    launches.push(form.launch_times(times, &m, state, quantized));
+                    m.gemm_experts_packed(&buckets, &taken, second, (quantized, form))
+                }
                 None if many => {
                     m.gemm_experts(&buckets, &taken, second, GemmTiling::of(caps, &m, rows))
                 }
                 None => m.gemv(caps, rows, state),
-            });
+            };
+            launches.push(launch);
             let last = many && first + count == experts;
             if last && second {
                 let residual = case.residual.then(|| view(residual_at, cols));
@@ -435,6 +452,7 @@ fn check(gpu: &Gpu, caps: &Caps, case: Case, many: bool) -> f64 {
         interleaved: case.turns,
         act,
         clamp,
+        round: case.packed.map(|group| group as usize),
     };
     let mut expected = Vec::new();
     for (row, input) in x.chunks_exact(x_stride).enumerate() {
@@ -702,6 +720,45 @@ fn experts_of_many_rows() {
             };
             let error = check(gpu(), &caps, case, true);
             assert!(error < 1e-9, "{layout}, same {same}: {error:e}");
+        }
+    }
+}
+
+/// Inputs in 8 bits: experts with no rows, with few, with several tiles of both heights, and one that
+/// all rows select; in every layout that the kernel reads.
+#[test]
+fn experts_on_packed_dot_products() {
+    let cases = [
+        (WeightLayout::Mxfp4, [6, 2, 150], [70, 102]),
+        (affine(4, 64), [40, 4, 37], [100, 37]),
+        (affine(8, 32), [3, 1, 33], [44, 130]),
+        (WeightLayout::Q4K, [4, 3, 130], [300, 45]),
+    ];
+    for (index, (layout, [experts, each, rows], [cols, inner])) in cases.into_iter().enumerate() {
+        for same in [false, true] {
+            let turns = layout == WeightLayout::Mxfp4;
+            let case = Case {
+                layout,
+                experts,
+                each,
+                rows,
+                cols,
+                inner,
+                bias: index != 1,
+                turns,
+                residual: index != 2,
+                runs: 1 + index % 3,
+                same,
+                plain: index == 3,
+                packed: Some(if index == 1 && same { 64 } else { 32 }),
+                ..CASE
+            };
+            let caps = Caps {
+                matrix: None,
+                ..gpu().caps().clone()
+            };
+            let error = check(gpu(), &caps, case, true);
+            assert!(error < 1e-7, "{layout}, same {same}: {error:e}");
         }
     }
 }

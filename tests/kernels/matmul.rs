@@ -18,6 +18,7 @@ use jerboa::kernels::matmul::{
 };
 use jerboa::kernels::registry::{Kernel, tunable_constants};
 use jerboa::reference::matmul as reference;
+use jerboa::reference::matmul::round_groups_to_int8;
 use jerboa::reference::norm::round_to_int8;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
 use random_weights::affine;
@@ -253,21 +254,6 @@ fn check_as(
         }
     }
     nmse(&found[..rows * n], &expected)
-}
-
-/// Rows in groups of elements, each a multiple of its group's largest magnitude over 127.
-fn round_groups_to_int8(x: &[f32], k: usize, size: usize) -> Vec<f32> {
-    let round = |group: &[f32]| {
-        let scale = group.iter().fold(0.0f32, |most, v| most.max(v.abs())) / 127.0;
-        let inverse = 1.0 / scale.max(1e-35);
-        group
-            .iter()
-            .map(|v| (v * inverse).round_ties_even() * scale)
-            .collect::<Vec<_>>()
-    };
-    x.chunks(k)
-        .flat_map(|row| row.chunks(size).flat_map(round).collect::<Vec<_>>())
-        .collect()
 }
 
 const PLAIN: Case = Case {

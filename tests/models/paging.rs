@@ -9,6 +9,7 @@ use jerboa::exec::{
 use jerboa::gpu::Backend;
 use jerboa::ir::WeightKind;
 use jerboa::kernels::attention::Kv;
+use jerboa::kernels::matmul::QuantizeInputs;
 use jerboa::sample::{Sampler, SamplingParams, TokenConstraint};
 use jerboa_tests::golden::{Golden, go_on, greedy};
 use jerboa_tests::relative_l2;
@@ -75,6 +76,38 @@ fn two_resident_experts_give_the_reference_logits() {
             after.prefetch_hits <= after.prefetched && after.hits <= after.requested,
             "{name}: {after:?}"
         );
+    }
+}
+
+/// Prompts whose matmuls of experts read inputs of 8 bits: close to 16 bits, and the same with two
+/// resident experts, whose launches run several times.
+#[test]
+fn prompts_with_inputs_of_8_bits() {
+    for name in ["mixtral", "gpt_oss_mxfp4", "deepseek_v3"] {
+        let run = |activations, experts| {
+            let mut options = RunOptions {
+                experts,
+                ..with_kv(Kv::F32)
+            };
+            options.overrides.precision = Precision::Q8;
+            options.overrides.activations = activations;
+            let (mut model, golden) = start(name, &exact(), options);
+            let ids = golden.ids("input_ids");
+            block_on(model.all_rows(&ids, false)).unwrap_or_else(|e| panic!("{name}: {e}"))
+        };
+        // The median of all rows: in a few a router selects another of two experts with close scores.
+        let error_of = |found: &[f32], expected: &[f32]| {
+            let rows = found.chunks(256).zip(expected.chunks(256));
+            let mut errors: Vec<f64> = rows.map(|(a, b)| relative_l2(a, b)).collect();
+            errors.sort_by(f64::total_cmp);
+            errors[errors.len() / 2]
+        };
+        let expected = run(QuantizeInputs::Never, None);
+        let found = run(QuantizeInputs::Always, None);
+        let error = error_of(&found, &expected);
+        assert!(error > 1e-4 && error < 5e-2, "{name}: {error:e}");
+        let paged = run(QuantizeInputs::Always, Some(ExpertBudget::PerLayer(2)));
+        assert_eq!(paged, found, "{name}");
     }
 }
 

@@ -19,7 +19,7 @@ const MODELS: [(&str, usize, usize); 4] = [
     ("qwen3-0.6b", 22, 159),
     ("gemma-3-1b", 23, 182),
     ("qwen3.5-0.8b", 30, 205),
-    ("gpt-oss-20b", 28, 205),
+    ("gpt-oss-20b", 28, 194),
 ];
 
 /// WGSL of the kernels of a model by the name of its variant.

@@ -124,7 +124,7 @@ impl<B: Clone> Experts<B> {
             .set("later", self.accumulate.into())
     }
 
-    /// Binds the inputs of shaders/matmul/gemm.wgsl. Rows of x are row-expert pairs if `own`.
+    /// Binds the inputs of shaders/matmul/gemm.wgsl and gemm_packed.wgsl. Rows of x are row-expert pairs if `own`.
     pub(super) fn bind_prefill(
         &self,
         launch: Launch<B>,

@@ -98,7 +98,7 @@ pub enum GridSpec {
         /// Whether unshared tiles leave partial sums too.
         always: bool,
     },
-    /// `[x, y, rows * each]`: one selected expert at a time.
+    /// `[x, y, rows * each]`: the rows of selected experts one by one.
     PerExpert {
         /// Workgroups along x.
         x: u32,

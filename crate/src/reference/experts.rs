@@ -2,6 +2,7 @@
 //! f64.
 
 use super::elementwise::activate;
+use super::matmul::round_groups_to_int8;
 use crate::kernels::experts::{RouterKernel, RouterScore};
 
 /// Returns a row's selected experts with weights, best first; ties go to the lower id.
@@ -122,14 +123,17 @@ pub struct GatedExperts<'a> {
     pub act: u32,
     /// GPT-OSS gate instead: its sigmoid factor and limit.
     pub clamp: Option<[f32; 2]>,
+    /// Elements that share a scale, if the inputs of both matmuls are rounded to 8 bits.
+    pub round: Option<usize>,
 }
 
 impl GatedExperts<'_> {
     /// Returns the weighted sum of one row's selected experts.
     pub fn of(&self, x: &[f32], chosen: &[(usize, f64)]) -> Vec<f32> {
         let mut y = vec![0.0f64; self.cols];
+        let x = self.rounded(x);
         for &(expert, weight) in chosen {
-            let hidden = self.hidden(x, expert);
+            let hidden = self.rounded(&self.hidden(&x, expert));
             for (c, y) in y.iter_mut().enumerate() {
                 let row = expert * self.cols + c;
                 let w = &self.down[row * self.inner..(row + 1) * self.inner];
@@ -138,6 +142,13 @@ impl GatedExperts<'_> {
             }
         }
         y.into_iter().map(|v| v as f32).collect()
+    }
+
+    fn rounded(&self, x: &[f32]) -> Vec<f32> {
+        match self.round {
+            Some(size) => round_groups_to_int8(x, x.len(), size),
+            None => x.to_vec(),
+        }
     }
 
     fn hidden(&self, x: &[f32], expert: usize) -> Vec<f32> {

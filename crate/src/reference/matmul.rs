@@ -21,3 +21,19 @@ pub fn matmul(x: &[f32], w: &[f32], rows: usize, n: usize, k: usize) -> Vec<f32>
     }
     y
 }
+
+/// Rounds groups of `size` elements of each row to 8 bits: multiples of 1/127 of their largest
+/// magnitude.
+pub fn round_groups_to_int8(x: &[f32], cols: usize, size: usize) -> Vec<f32> {
+    let round = |group: &[f32]| {
+        let scale = group.iter().fold(0.0f32, |most, v| most.max(v.abs())) / 127.0;
+        let inverse = 1.0 / scale.max(1e-35);
+        group
+            .iter()
+            .map(|v| (v * inverse).round_ties_even() * scale)
+            .collect::<Vec<_>>()
+    };
+    x.chunks(cols)
+        .flat_map(|row| row.chunks(size).flat_map(round).collect::<Vec<_>>())
+        .collect()
+}

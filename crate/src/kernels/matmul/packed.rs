@@ -7,6 +7,7 @@ use super::{GemmTiling, Matmul, NormPrologue, REDUCED_COLUMNS, weight_flags};
 use crate::device::Caps;
 use crate::device::registry::{Kernel, Variant};
 use crate::format::layout::WeightLayout;
+use crate::kernels::experts::{ExpertTiles, Experts};
 use crate::kernels::subgroup_matrix::MatrixTiling;
 use crate::kernels::{GridSpec, Launch, workgroups_per_tile};
 
@@ -67,15 +68,27 @@ impl QuantizedRows {
     /// Returns the launch that quantizes the input of a matmul, `[rows, k]` f32, or its norm, to
     /// `out`.
     pub fn launch<B: Clone>(&self, matmul: &Matmul<B>, state: B, out: B) -> Launch<B> {
+        self.launch_times(1, matmul, state, out)
+    }
+
+    /// Returns the launch that quantizes `times` rows of x, such as those of selected experts, for
+    /// each row of the step, as [`Self::launch`].
+    pub fn launch_times<B: Clone>(
+        &self,
+        times: u32,
+        matmul: &Matmul<B>,
+        state: B,
+        out: B,
+    ) -> Launch<B> {
         let Matmul { label, x, norm, .. } = matmul;
         let variant = Variant::new(Kernel::QuantizeRows)
             .set("X_GROUP", self.group)
             .flag_if("NORM", norm.is_some())
             .flag_if("NIBBLES", self.nibbles);
-        let grid = GridSpec::PerRow {
+        let grid = GridSpec::PerExpert {
             x: (self.units * 8).div_ceil(QUANTIZE_THREADS),
             y: 1,
-            per: 1,
+            top_k: times,
         };
         let launch = Launch::new(format!("{label} input"), variant, grid)
             .bind("x", x.buffer.clone())
@@ -83,6 +96,7 @@ impl QuantizedRows {
             .bind("state", state)
             .set("k", matmul.weight.cols)
             .set("units", self.units)
+            .set("times", times)
             .set("x_offset", x.offset)
             .set("x_stride", x.stride);
         match norm {
@@ -403,24 +417,49 @@ impl<B: Clone> Matmul<B> {
             residual: None,
             ..self.clone()
         };
-        let variant = weight_flags(own.variant(Kernel::GemmPacked), self.weight.layout)
-            .set("DOT", 1)
-            .set("X_GROUP", form.group)
-            .set("BM", bm);
         let grid = GridSpec::SplitK {
             x,
             per: bm,
             target,
             max,
         };
-        let k_blocks = self.weight.k_blocks();
-        let product = self
-            .bind_weights(own.bind_epilogue(Launch::new(self.label.clone(), variant, grid)))
-            .bind("x", quantized)
-            .set("k_blocks", k_blocks)
-            .set("units", k_blocks.div_ceil(2))
+        let product = own
+            .packed_product((quantized, form), bm, grid)
             .set("reduced", u32::from(always));
         let join = self.splitk_reduce(x, [bm, bn], [target, max], always);
         [product, join].map(|l| l.bind("parts", parts.clone()).bind("state", state.clone()))
+    }
+
+    /// Returns the GEMM launch over row-expert pairs sorted by expert, as [`Self::gemm_experts`], with x
+    /// in 8 bits.
+    pub fn gemm_experts_packed(
+        &self,
+        buckets: &ExpertTiles<B>,
+        experts: &Experts<B>,
+        own: bool,
+        quantized: (B, QuantizedRows),
+    ) -> Launch<B> {
+        let grid = buckets.grid(self.tiles(GemmTiling::PACKED_COLS));
+        let product = self
+            .packed_product(quantized, buckets.tile_rows, grid)
+            .set("reduced", 0);
+        experts.bind_prefill(product, buckets, own)
+    }
+
+    fn packed_product(
+        &self,
+        (quantized, form): (B, QuantizedRows),
+        bm: u32,
+        grid: GridSpec,
+    ) -> Launch<B> {
+        let variant = weight_flags(self.variant(Kernel::GemmPacked), self.weight.layout)
+            .set("DOT", 1)
+            .set("X_GROUP", form.group)
+            .set("BM", bm);
+        let k_blocks = self.weight.k_blocks();
+        self.bind_weights(self.bind_epilogue(Launch::new(self.label.clone(), variant, grid)))
+            .bind("x", quantized)
+            .set("k_blocks", k_blocks)
+            .set("units", k_blocks.div_ceil(2))
     }
 }

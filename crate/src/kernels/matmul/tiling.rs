@@ -42,7 +42,7 @@ impl GemmTiling {
     /// Rows of x of a short prompt or a chat turn. Shorter tiles waste fewer rows there.
     pub const SHORT_ROWS: usize = 32;
     /// Columns of a tile of the packed GEMM.
-    const PACKED_COLS: u32 = 64;
+    pub(super) const PACKED_COLS: u32 = 64;
 
     /// Without a GPU, one workgroup takes a whole sum (shaders/matmul/gemm_rows.wgsl).
     fn without_gpu(caps: &Caps, is_small: bool) -> Self {

@@ -6,7 +6,7 @@ use crate::ir::{
     ExpertDown, ExpertUp, GateRows, Op, TopKRouter, ValueId, WeightId, selected_expert_stride,
 };
 use crate::kernels::experts::{self as kernels, ExpertTiles, Experts};
-use crate::kernels::matmul::{GemmTiling, Matmul, NormPrologue, View, WeightPlanes};
+use crate::kernels::matmul::{GemmTiling, Matmul, NormPrologue, QuantizedRows, View, WeightPlanes};
 use crate::kernels::subgroup_matrix::MatrixTiling;
 use crate::plan::{ExpertSelection, PlanBreak, PlanBreakKind};
 use crate::{Error, Result};
@@ -94,6 +94,7 @@ impl Lowering<'_> {
     fn expert_matmul(
         &mut self,
         id: WeightId,
+        node: &NodeViews<'_>,
         product: &Matmul<Slot>,
         taken: &Experts<Slot>,
         buckets: Option<&ExpertTiles<Slot>>,
@@ -119,10 +120,42 @@ impl Lowering<'_> {
                     choice,
                 )
             }
-            None => product.gemm_experts(buckets, taken, own, GemmTiling::of(caps, product, rows)),
+            None => match self.quantize_expert_input(node, product, own) {
+                Some(quantized) => product.gemm_experts_packed(buckets, taken, own, quantized),
+                None => {
+                    product.gemm_experts(buckets, taken, own, GemmTiling::of(caps, product, rows))
+                }
+            },
         };
         self.launches.push(launch);
         choice
+    }
+
+    /// Quantizes the input of a matmul of experts if that is faster, unless it is there already. Its rows
+    /// are row-expert pairs if `own`.
+    fn quantize_expert_input(
+        &mut self,
+        node: &NodeViews<'_>,
+        product: &Matmul<Slot>,
+        own: bool,
+    ) -> Option<(Slot, QuantizedRows)> {
+        let options = self.options;
+        let rows = options.rows.tokens();
+        let form = product.quantized_rows(options.caps, rows, options.quantize_inputs)?;
+        let times = match (&product.experts, own) {
+            (Some(experts), true) => experts.top_k,
+            _ => 1,
+        };
+        let x = Slot::QuantizedRows(self.quantized_at);
+        let held = Some((node.node.inputs[0], form));
+        if self.quantized != held {
+            self.quantized = held;
+            self.reserve_quantized(form.bytes(rows * times as usize));
+            let state = self.cursor(node.node.output);
+            self.launches
+                .push(form.launch_times(times, product, state, x));
+        }
+        Some((x, form))
     }
 
     /// Returns the number of distinct expert ids: all experts, or for paged experts the slots plus
@@ -195,6 +228,10 @@ impl Lower for ExpertUp {
             ));
             out.stride = self.span() as u32;
         }
+        if lowering.is_paged(self.weight) {
+            // Launches of paged experts may run several times, and quantize other rows in between.
+            lowering.quantized = None;
+        }
         for (first, count, weight) in lowering.expert_shards(self.weight, self.rows())? {
             let mut product = Matmul::plain(name, weight, x.clone(), out.clone());
             product.n = self.inner as u32;
@@ -232,8 +269,14 @@ impl Lower for ExpertUp {
                 clamp: self.clamp,
             };
             product.experts = Some(taken.clone());
-            let choice =
-                lowering.expert_matmul(self.weight, &product, &taken, buckets.as_ref(), false);
+            let choice = lowering.expert_matmul(
+                self.weight,
+                node,
+                &product,
+                &taken,
+                buckets.as_ref(),
+                false,
+            );
             if let (Some(buckets), Some(choice), true) =
                 (&buckets, choice, (first + count) as usize == self.count)
             {
@@ -299,7 +342,7 @@ impl Lower for ExpertDown {
             let taken = taken(first, count);
             product.experts = Some(taken.clone());
             left = lowering
-                .expert_matmul(self.weight, &product, &taken, buckets.as_ref(), true)
+                .expert_matmul(self.weight, node, &product, &taken, buckets.as_ref(), true)
                 .map(|choice| (product.expert_partials_stride(choice), product.bias));
         }
         let Some(buckets) = buckets else {

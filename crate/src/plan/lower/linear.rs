@@ -185,7 +185,7 @@ impl Lowering<'_> {
         true
     }
 
-    fn reserve_quantized(&mut self, bytes: u64) {
+    pub(super) fn reserve_quantized(&mut self, bytes: u64) {
         let reserved = &mut self.quantized_rows[self.quantized_at];
         *reserved = (*reserved).max(bytes);
     }
