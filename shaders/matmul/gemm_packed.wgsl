@@ -73,12 +73,12 @@ fn main(
     }
     let first = pairs.first;
     let end = pairs.end;
+    // Experts with few rows leave tiles empty. Elsewhere a branch costs more than it saves.
+    let has_rows = first + lid / 32u * 16u < end;
 #else
     let first = wid.y * BM;
     let end = state.rows;
 #endif
-    // Tiles of experts often end early.
-    let has_rows = first + lid / 32u * 16u < end;
     let share = (params.units + groups.z - 1u) / groups.z;
     let begin = wid.z * share;
     let last = min(begin + share, params.units);
@@ -156,7 +156,11 @@ fn main(
 #endfor
         scales_next = x[scales_at + next * 5u];
 #for b in 0..64/X_GROUP
+#ifdef EXPERTS
         if (has_rows) {
+#else
+        {
+#endif
 #for i in 0..4
 #for j in 0..2
             var dots$i_$j = START;
