@@ -591,6 +591,18 @@ fn random_answers_are_calls_with_valid_arguments() {
 }
 
 #[test]
+fn only_tags_are_named_by_token() {
+    for format in FORMATS {
+        let detected = AnswerFormat::detect(format.template, &|_| false);
+        detected.spelling(format.template, &|marker| {
+            let is_tag = marker.len() > 1 && marker.starts_with(['<', '[', '｜']);
+            assert!(is_tag, "{}: {marker}", format.template);
+            None
+        });
+    }
+}
+
+#[test]
 fn one_call_where_one_is_asked_for() {
     for format in FORMATS {
         let setup = Setup::new(format, true);

@@ -161,7 +161,9 @@ impl Setup {
             if count >= 2 {
                 forced += count;
                 for id in &next[..count] {
-                    grammar.accept(*id).expect("a forced token");
+                    let accepted = grammar.accept(*id);
+                    accepted
+                        .unwrap_or_else(|e| panic!("{}: {next:?}, {count}: {e}", self.template));
                 }
                 ids.extend_from_slice(&next[..count]);
                 continue;

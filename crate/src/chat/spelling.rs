@@ -245,7 +245,11 @@ impl Splitter {
         markers: impl Iterator<Item = &'static str>,
         token_of: &dyn Fn(&str) -> Option<u32>,
     ) -> Self {
-        let tokens = markers.filter_map(|marker| Some((marker, token_of(marker)?)));
+        // Other texts, such as `{` and code fences, are tokens of plain text as well.
+        let is_tag = |marker: &&str| marker.len() > 1 && marker.starts_with(['<', '[', '｜']);
+        let tokens = markers
+            .filter(is_tag)
+            .filter_map(|marker| Some((marker, token_of(marker)?)));
         Self {
             tokens: tokens.collect(),
         }
