@@ -82,6 +82,67 @@ fn other_families() {
             "",
             Some(CallFormat::KimiK2),
         ),
+        (
+            "<tool_calls>[{\"name\": <function-name-1>",
+            "",
+            Some(CallFormat::ToolCalls),
+        ),
+        (
+            "within <function_calls></function_calls> XML tags",
+            "",
+            Some(CallFormat::Olmo3),
+        ),
+        (
+            "Respond in this format:\\n>>>${recipient}\\n${content}",
+            "",
+            Some(CallFormat::Functionary),
+        ),
+        (
+            "formatted as functools[{\"name\"",
+            "",
+            Some(CallFormat::FireFunction),
+        ),
+        (
+            "make calls in a single JSON array",
+            "",
+            Some(CallFormat::Xlam),
+        ),
+        (
+            "message_sep=\"<|message_sep|>\" {'role': 'function call'",
+            "",
+            Some(CallFormat::GigaChat),
+        ),
+        (
+            "function_call=\"<|function_call|>\"",
+            "",
+            Some(CallFormat::GigaChat),
+        ),
+        ("<|action_start|><|plugin|>", "", Some(CallFormat::InternLm)),
+        (
+            "<function name=\"f\"><param name=",
+            "",
+            Some(CallFormat::MiniCpm5),
+        ),
+        (
+            "'<seed:tool_call>' <function=example_function_name>",
+            "",
+            Some(CallFormat::SeedOss),
+        ),
+        ("'<minimax:tool_call>'", "", Some(CallFormat::MiniMaxM2)),
+        (
+            "'｜DSML｜' 'function_calls>'",
+            "",
+            Some(CallFormat::DeepSeekV3_2),
+        ),
+        ("'｜DSML｜' 'tool_calls>'", "", Some(CallFormat::DeepSeekV4)),
+        ("<steptml:invoke name=", "", Some(CallFormat::Step3)),
+        // Formats that are not supported.
+        (
+            "<|tool_call:begin|><|tool_call:name|><|tool_call:args|>",
+            "",
+            None,
+        ),
+        ("'<|tools_prefix|>' '<|tools_suffix|>'", "", None),
         ("{% for tool in tools %}{{ tool }}{% endfor %}", "", None),
     ] {
         let format = AnswerFormat::detect(template, &|name| name == token);

@@ -51,6 +51,18 @@ pub(super) struct Format {
     bad: &'static [&'static str],
 }
 
+impl Format {
+    /// The text around an answer without calls.
+    fn frame(&self) -> [&'static str; 2] {
+        match self.template {
+            "<|channel|> <|message|>" => ["<|channel|>final<|message|>", ""],
+            "<|START_ACTION|> <|START_THINKING|>" => ["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
+            ">>>${recipient}" => ["all\n", ""],
+            _ => ["", ""],
+        }
+    }
+}
+
 pub(super) const FORMATS: &[Format] = &[
     Format {
         template: "<tool_call>",
@@ -296,6 +308,158 @@ pub(super) const FORMATS: &[Format] = &[
         bad: &[
             "<|tool_calls_section_begin|><|tool_call_begin|>weather<|tool_call_argument_begin|>{\"city\": \"Oslo\"}<|tool_call_end|><|tool_calls_section_end|>",
         ],
+    },
+    Format {
+        template: "<tool_call>{",
+        tokens: &["<tool_call>", "</tool_call>"],
+        good: &[
+            "<tool_call>{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}</tool_call>",
+            "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>\n<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>",
+        ],
+        bad: &["<tool_call>{\"name\": \"weather\", \"arguments\": {}}</tool_call>"],
+    },
+    Format {
+        template: "<tool_calls>",
+        tokens: &["<tool_calls>", "</tool_calls>"],
+        good: &[
+            "<tool_calls>[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}]</tool_calls>",
+        ],
+        bad: &[
+            "<tool_calls>[]</tool_calls>",
+            "<tool_calls>[{\"name\": \"weather\", \"arguments\": {}}]</tool_calls>",
+        ],
+    },
+    Format {
+        template: "<function_calls>",
+        tokens: &["<function_calls>", "</function_calls>"],
+        good: &[
+            "<function_calls>weather(city=\"Oslo\", days=3, metric=true)</function_calls>",
+            "<function_calls>now()\nsearch(query=\"a\", limit=null, tags=[\"x\", \"y\"])</function_calls>",
+        ],
+        bad: &[
+            "<function_calls>weather(city=3)</function_calls>",
+            "<function_calls>weather(city=\"Oslo\", metric=True)</function_calls>",
+            "<function_calls></function_calls>",
+        ],
+    },
+    Format {
+        template: ">>>${recipient}",
+        tokens: &[],
+        good: &[
+            "weather\n{\"city\": \"Oslo\"}",
+            "now\n{}>>>weather\n{\"city\": \"Oslo\"}",
+        ],
+        bad: &["weather\n{\"days\": 3}", "other\n{}", "all\nHello."],
+    },
+    Format {
+        template: "functools[",
+        tokens: &[],
+        good: &[
+            " functools[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}]",
+        ],
+        bad: &[" functools[]"],
+    },
+    Format {
+        template: "make calls in a single JSON array",
+        tokens: &[],
+        good: &[
+            "[{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}]",
+            "[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\", \"arguments\": {}}]",
+        ],
+        bad: &["[{\"name\": \"weather\", \"arguments\": {}}]"],
+    },
+    Format {
+        template: "<|message_sep|> function call",
+        tokens: &["<|message_sep|>", "<|role_sep|>"],
+        good: &[
+            "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}",
+        ],
+        bad: &[
+            "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"weather\", \"arguments\": {}}",
+        ],
+    },
+    Format {
+        template: "<|function_call|>",
+        tokens: &["<|function_call|>"],
+        good: &["<|function_call|>{\"name\": \"now\", \"arguments\": {}}"],
+        bad: &["<|function_call|>{\"name\": \"weather\", \"arguments\": {}}"],
+    },
+    Format {
+        template: "<|action_start|><|plugin|>",
+        tokens: &["<|action_start|>", "<|plugin|>", "<|action_end|>"],
+        good: &[
+            "<|action_start|><|plugin|>\n{\"name\": \"weather\", \"parameters\": {\"city\": \"Oslo\"}}<|action_end|>",
+            "<|action_start|><|plugin|>\n{\"name\": \"now\", \"parameters\": {}}<|action_end|><|action_start|><|plugin|>\n{\"name\": \"now\", \"parameters\": {}}<|action_end|>",
+        ],
+        bad: &[
+            "<|action_start|><|plugin|>\n{\"name\": \"weather\", \"parameters\": {}}<|action_end|>",
+        ],
+    },
+    Format {
+        template: "<function name=",
+        tokens: &["<function", "<param", "</function>", "</param>"],
+        good: &[
+            "<function name=\"weather\"><param name=\"city\">Oslo</param><param name=\"days\">3</param></function>",
+            "<function name=\"now\"></function>\n<function name=\"now\"></function>",
+        ],
+        bad: &[
+            "<function name=\"weather\"></function>",
+            "<function name=\"weather\"><param name=\"city\">Oslo</param><param name=\"days\">x</param></function>",
+        ],
+    },
+    Format {
+        template: "<seed:tool_call>",
+        tokens: &["<seed:tool_call>", "</seed:tool_call>"],
+        good: &[
+            "<seed:tool_call>\n<function=weather>\n<parameter=city>Oslo</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call>",
+            "<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>\n<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>",
+        ],
+        bad: &["<seed:tool_call>\n<function=weather>\n</function>\n</seed:tool_call>"],
+    },
+    Format {
+        template: "<minimax:tool_call>",
+        tokens: &["<minimax:tool_call>", "</minimax:tool_call>"],
+        good: &[
+            "<minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n<invoke name=\"weather\">\n<parameter name=\"city\">Oslo</parameter>\n<parameter name=\"days\">3</parameter>\n</invoke>\n</minimax:tool_call>",
+        ],
+        bad: &[
+            "<minimax:tool_call>\n<invoke name=\"weather\">\n</invoke>\n</minimax:tool_call>",
+            "<minimax:tool_call>\n</minimax:tool_call>",
+        ],
+    },
+    Format {
+        template: "｜DSML｜ function_calls>",
+        tokens: &["｜DSML｜"],
+        good: &[
+            "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">Oslo</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        ],
+        bad: &[
+            "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"weather\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        ],
+    },
+    Format {
+        template: "｜DSML｜ tool_calls>",
+        tokens: &["｜DSML｜"],
+        good: &[
+            "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        ],
+        bad: &[
+            "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"weather\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        ],
+    },
+    Format {
+        template: "<steptml:invoke",
+        tokens: &[
+            "<｜tool_calls_begin｜>",
+            "<｜tool_calls_end｜>",
+            "<｜tool_call_begin｜>",
+            "<｜tool_call_end｜>",
+            "<｜tool_sep｜>",
+        ],
+        good: &[
+            "<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"weather\">\n<steptml:parameter name=\"city\">Oslo</steptml:parameter>\n</steptml:invoke><｜tool_call_end｜>\n<｜tool_calls_end｜>",
+        ],
+        bad: &["<｜tool_calls_begin｜>\n<｜tool_calls_end｜>"],
     },
 ];
 
@@ -623,11 +787,7 @@ fn text_is_free_until_a_call_opens() {
             let setup = Setup::new(format, has_tokens);
             let auto = json!({ "choice": "auto" });
             let name = format!("{} {has_tokens}", format.template);
-            let [open, close] = match format.template {
-                "<|channel|> <|message|>" => ["<|channel|>final<|message|>", ""],
-                "<|START_ACTION|> <|START_THINKING|>" => ["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
-                _ => ["", ""],
-            };
+            let [open, close] = format.frame();
             let text = format!("{open}Hello {{\"a\": [1]}} <b>.\n{close}");
             assert_eq!(
                 setup.refused_at(&mut setup.grammar(&auto), &text),
@@ -670,11 +830,7 @@ fn an_answer_by_a_schema_or_a_call() {
     let answer = json!({ "choice": "auto", "answer": { "kind": "json_schema", "source": schema.to_string() } });
     for format in FORMATS {
         let setup = Setup::new(format, true);
-        let [open, close] = match format.template {
-            "<|channel|> <|message|>" => ["<|channel|>final<|message|>", ""],
-            "<|START_ACTION|> <|START_THINKING|>" => ["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
-            _ => ["", ""],
-        };
+        let [open, close] = format.frame();
         let json = format!("{open}{{\"sum\": 3}}{close}");
         assert_eq!(
             setup.refused_at(&mut setup.grammar(&answer), &json),

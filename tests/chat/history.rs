@@ -1,6 +1,7 @@
 //! Messages as the templates of the families read them.
 
 use jerboa::chat::{CallFormat, adapt_messages, stringify_arguments};
+use jerboa::text::{ChatInput, ChatTemplate, LocalTime, SpecialTokens};
 use serde_json::{Value, json};
 
 fn adapted(template: &str, calls: Option<CallFormat>, messages: &Value) -> Vec<Value> {
@@ -119,6 +120,25 @@ fn templates_of_one_call_get_one_call_a_message() {
 }
 
 #[test]
+fn templates_that_render_the_first_call_get_one_call_a_message() {
+    let call = |id: &str| json!({ "id": id, "function": { "name": "now", "arguments": {} } });
+    let messages =
+        json!([{ "role": "assistant", "content": "", "tool_calls": [call("a"), call("b")] }]);
+    for template in [
+        "{%- set function_call = message.tool_calls[0] -%}",
+        "{{- render_function_call(message.tool_calls[0]) -}}",
+    ] {
+        let got = adapted(template, Some(CallFormat::GigaChat), &messages);
+        let calls: Vec<&Value> = got.iter().map(|message| &message["tool_calls"]).collect();
+        assert_eq!(
+            calls,
+            [&json!([call("a")]), &json!([call("b")])],
+            "{template}"
+        );
+    }
+}
+
+#[test]
 fn tools_stand_in_the_system_message_where_the_template_reads_them_there() {
     let template = "{% if 'tools' in message %}";
     let tools = [json!({ "type": "function", "function": { "name": "now" } })];
@@ -145,4 +165,26 @@ fn arguments_become_text_once() {
         r#"{"a":1}"#
     );
     assert!(!stringify_arguments(&mut messages));
+}
+
+#[test]
+fn firefunction_gets_the_functions_and_the_time_by_its_names() {
+    let source = "functools[ {{ functions }} {{ datetime }}";
+    let template = ChatTemplate::new(source).expect("a template");
+    let now = json!({ "type": "function", "function": { "name": "now" } });
+    let mut input = ChatInput {
+        tools: Some(vec![now]),
+        local_time: Some(LocalTime::from_unix(0)),
+        ..ChatInput::default()
+    };
+    let render = |input: &ChatInput| {
+        let prompt = template.render(input, &SpecialTokens::default(), &[]);
+        prompt.expect("a prompt").text
+    };
+    assert_eq!(
+        render(&input),
+        "functools[ [{\"name\":\"now\"}] Jan 01 1970 00:00:00"
+    );
+    input.variables.insert("datetime".into(), "today".into());
+    assert_eq!(render(&input), "functools[ [{\"name\":\"now\"}] today");
 }

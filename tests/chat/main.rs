@@ -2,6 +2,7 @@
 //! format, whole and cut at every character.
 
 mod detection;
+mod families;
 mod grammar;
 mod history;
 mod json;

@@ -43,6 +43,34 @@ fn arguments_come_as_they_are_written() {
             ],
         ),
         (
+            "<tool_calls>",
+            [
+                "<tool_calls>[{\"name\": \"search\", ",
+                "\"arguments\": {\"query\": \"one",
+                " two\"}}]</tool_calls>",
+            ],
+        ),
+        (
+            "<minimax:tool_call>",
+            [
+                "<minimax:tool_call><invoke name=\"search\">",
+                "<parameter name=\"query\">one",
+                " two</parameter></invoke></minimax:tool_call>",
+            ],
+        ),
+        (
+            "<function_calls>",
+            [
+                "<function_calls>search(",
+                "query=\"one",
+                " two\")</function_calls>",
+            ],
+        ),
+        (
+            ">>>${recipient}",
+            ["search\n", "{\"query\": \"one", " two\"}>>>all\n"],
+        ),
+        (
             "<|tool_call>",
             [
                 "<|tool_call>call:search{",
@@ -210,6 +238,38 @@ fn special_tokens_of_the_format_are_wanted_and_others_are_not() {
             ],
         ),
         ("<|python_tag|>", &["<|python_tag|>"]),
+        (
+            "<|action_start|><|plugin|>",
+            &["<|action_start|>", "<|plugin|>", "<|action_end|>"],
+        ),
+        (
+            "<|message_sep|> function call",
+            &["<|message_sep|>\n\n", "<|role_sep|>\n", "<|function_call|>"],
+        ),
+        (
+            "<function name=",
+            &["<function", "<param", "</param>", "</function>"],
+        ),
+        (
+            "<seed:tool_call> <seed:think>",
+            &[
+                "<seed:tool_call>",
+                "</seed:tool_call>",
+                "<seed:think>",
+                "<seed:cot_budget_reflect>",
+                "</seed:cot_budget_reflect>",
+            ],
+        ),
+        ("｜DSML｜ tool_calls>", &["｜DSML｜"]),
+        (
+            "<steptml:invoke",
+            &[
+                "<｜tool_calls_begin｜>",
+                "<｜tool_call_begin｜>",
+                "<｜tool_sep｜>",
+                "<｜tool_call_end｜>",
+            ],
+        ),
         (
             "<arg_key>",
             &[

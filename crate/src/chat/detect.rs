@@ -1,12 +1,13 @@
 //! The table that assigns an answer format to a chat template and its vocabulary.
 
-use super::formats::function_xml::FunctionXmlSyntax;
+use super::formats::function_xml::{self, FunctionXmlSyntax, XmlMarkers};
+use super::formats::functionary::FunctionarySyntax;
 use super::formats::gemma::{FUNCTION_GEMMA, GEMMA4, GemmaSyntax};
 use super::formats::glm::GlmSyntax;
 use super::formats::json_tags::{self, JsonTagSyntax, JsonTags};
 use super::formats::llama::LlamaSyntax;
 use super::formats::mistral::MistralSyntax;
-use super::formats::pythonic::PythonicSyntax;
+use super::formats::pythonic::{LFM2, OLMO3, PythonicSyntax};
 use super::formats::sections::{DEEPSEEK, KIMI, SectionSyntax};
 use super::parts::CallIdStyle;
 use super::tagged::{CallSyntax, ReasoningMarkers};
@@ -46,6 +47,32 @@ pub enum CallFormat {
     CommandR7b,
     /// `<|tool_calls_section_begin|>`.
     KimiK2,
+    /// `<tool_calls>[{…}]</tool_calls>`.
+    ToolCalls,
+    /// `<function_calls>f(a=1)</function_calls>`.
+    Olmo3,
+    /// `>>>NAME` and a line of JSON.
+    Functionary,
+    /// `functools[{…}]`.
+    FireFunction,
+    /// `[{"name": …}]` without markers.
+    Xlam,
+    /// `<|function_call|>{…}`.
+    GigaChat,
+    /// `<|action_start|><|plugin|>{…}<|action_end|>`.
+    InternLm,
+    /// `<function name="NAME"><param name="KEY">…`.
+    MiniCpm5,
+    /// `<seed:tool_call><function=NAME><parameter=KEY>…`.
+    SeedOss,
+    /// `<minimax:tool_call><invoke name="NAME"><parameter name="KEY">…`.
+    MiniMaxM2,
+    /// `<｜DSML｜function_calls><｜DSML｜invoke name="NAME">…`.
+    DeepSeekV3_2,
+    /// `<｜DSML｜tool_calls>`, otherwise like DeepSeek V3.2.
+    DeepSeekV4,
+    /// `<｜tool_calls_begin｜>…<steptml:invoke name="NAME">…`.
+    Step3,
 }
 
 impl CallFormat {
@@ -68,6 +95,19 @@ impl CallFormat {
             CallFormat::CommandR => "command-r",
             CallFormat::CommandR7b => "command-r7b",
             CallFormat::KimiK2 => "kimi-k2",
+            CallFormat::ToolCalls => "tool-calls",
+            CallFormat::Olmo3 => "olmo3",
+            CallFormat::Functionary => "functionary",
+            CallFormat::FireFunction => "firefunction",
+            CallFormat::Xlam => "xlam",
+            CallFormat::GigaChat => "gigachat",
+            CallFormat::InternLm => "internlm",
+            CallFormat::MiniCpm5 => "minicpm5",
+            CallFormat::SeedOss => "seed-oss",
+            CallFormat::MiniMaxM2 => "minimax-m2",
+            CallFormat::DeepSeekV3_2 => "deepseek-v3.2",
+            CallFormat::DeepSeekV4 => "deepseek-v4",
+            CallFormat::Step3 => "step3",
         }
     }
 
@@ -90,6 +130,9 @@ impl CallFormat {
     /// The parser of the format; None for formats that are not a region of the text.
     pub(super) fn syntax(self) -> Option<Box<dyn CallSyntax>> {
         let json = |tags: JsonTags| -> Box<dyn CallSyntax> { Box::new(JsonTagSyntax::new(tags)) };
+        let xml = |markers: &'static XmlMarkers| -> Box<dyn CallSyntax> {
+            Box::new(FunctionXmlSyntax::new(markers))
+        };
         Some(match self {
             CallFormat::Hermes => json(json_tags::HERMES),
             CallFormat::Granite => json(json_tags::GRANITE),
@@ -97,10 +140,23 @@ impl CallFormat {
             CallFormat::Nemotron => json(json_tags::NEMOTRON),
             CallFormat::CommandR => json(json_tags::COMMAND_R),
             CallFormat::CommandR7b => json(json_tags::COMMAND_R7B),
-            CallFormat::FunctionXml => Box::new(FunctionXmlSyntax::new()),
+            CallFormat::ToolCalls => json(json_tags::TOOL_CALLS),
+            CallFormat::FireFunction => json(json_tags::FIREFUNCTION),
+            CallFormat::Xlam => json(json_tags::XLAM),
+            CallFormat::GigaChat => json(json_tags::GIGACHAT),
+            CallFormat::InternLm => json(json_tags::INTERNLM),
+            CallFormat::FunctionXml => xml(&function_xml::FUNCTION_XML),
+            CallFormat::MiniCpm5 => xml(&function_xml::MINICPM),
+            CallFormat::SeedOss => xml(&function_xml::SEED),
+            CallFormat::MiniMaxM2 => xml(&function_xml::MINIMAX),
+            CallFormat::DeepSeekV3_2 => xml(&function_xml::DSML),
+            CallFormat::DeepSeekV4 => xml(&function_xml::DSML_TOOL),
+            CallFormat::Step3 => xml(&function_xml::STEP),
             CallFormat::Llama => Box::new(LlamaSyntax::new()),
             CallFormat::Mistral => Box::new(MistralSyntax::new()),
-            CallFormat::Lfm2 => Box::new(PythonicSyntax::new()),
+            CallFormat::Lfm2 => Box::new(PythonicSyntax::new(LFM2)),
+            CallFormat::Olmo3 => Box::new(PythonicSyntax::new(OLMO3)),
+            CallFormat::Functionary => Box::<FunctionarySyntax>::default(),
             CallFormat::Gemma4 => Box::new(GemmaSyntax::new(GEMMA4)),
             CallFormat::FunctionGemma => Box::new(GemmaSyntax::new(FUNCTION_GEMMA)),
             CallFormat::Glm => Box::new(GlmSyntax::new()),
@@ -136,6 +192,12 @@ const CALL_RULES: &[Rule<CallFormat>] = &[
     rule(&["<|START_ACTION|>"], CallFormat::CommandR7b),
     rule(&["Action:", "tool_name"], CallFormat::CommandR),
     rule(&["<arg_key>"], CallFormat::Glm),
+    rule(&["<seed:tool_call>"], CallFormat::SeedOss),
+    rule(&["<minimax:tool_call>"], CallFormat::MiniMaxM2),
+    rule(&["｜DSML｜", "function_calls>"], CallFormat::DeepSeekV3_2),
+    rule(&["｜DSML｜", "tool_calls>"], CallFormat::DeepSeekV4),
+    rule(&["<steptml:invoke"], CallFormat::Step3),
+    rule(&["<function name="], CallFormat::MiniCpm5),
     rule(&["<function="], CallFormat::FunctionXml),
     rule(&["<|tool|>", "<|/tool|>"], CallFormat::Phi4),
     rule(&["<|tool_call|>"], CallFormat::Granite),
@@ -149,6 +211,14 @@ const CALL_RULES: &[Rule<CallFormat>] = &[
         token: Some("<|tool_call_start|>"),
         format: CallFormat::Lfm2,
     },
+    rule(&["<tool_calls>"], CallFormat::ToolCalls),
+    rule(&["<function_calls>"], CallFormat::Olmo3),
+    rule(&[">>>${recipient}"], CallFormat::Functionary),
+    rule(&["functools["], CallFormat::FireFunction),
+    rule(&["<|function_call|>"], CallFormat::GigaChat),
+    rule(&["<|message_sep|>", "function call"], CallFormat::GigaChat),
+    rule(&["<|action_start|>", "<|plugin|>"], CallFormat::InternLm),
+    rule(&["make calls in a single JSON array"], CallFormat::Xlam),
     rule(&["<tool_call>"], CallFormat::Hermes),
     rule(&["<|python_tag|>"], CallFormat::Llama),
     rule(
@@ -162,7 +232,31 @@ const THINK: ReasoningMarkers = ReasoningMarkers {
     close: &["</think>"],
     is_anywhere: false,
     dropped: &[],
+    inner: &[],
     forced_close: "\n</think>\n\n",
+};
+
+const HUNYUAN: ReasoningMarkers = ReasoningMarkers {
+    dropped: &["<answer>", "</answer>"],
+    forced_close: "\n</think>\n<answer>\n",
+    ..THINK
+};
+
+const SEED: ReasoningMarkers = ReasoningMarkers {
+    open: &["<seed:think>"],
+    close: &["</seed:think>"],
+    // Around the model's notes on its thinking budget.
+    inner: &["<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"],
+    forced_close: "</seed:think>\n",
+    ..THINK
+};
+
+const APRIEL: ReasoningMarkers = ReasoningMarkers {
+    open: &["Here are my reasoning steps:"],
+    close: &["[BEGIN FINAL RESPONSE]"],
+    dropped: &["[END FINAL RESPONSE]"],
+    forced_close: "\n[BEGIN FINAL RESPONSE]\n",
+    ..THINK
 };
 
 const GRANITE: ReasoningMarkers = ReasoningMarkers {
@@ -173,17 +267,16 @@ const GRANITE: ReasoningMarkers = ReasoningMarkers {
 const GRANITE_PROSE: ReasoningMarkers = ReasoningMarkers {
     open: &["Here is my thought process:", "Here's my thought process:"],
     close: &["Here is my response:", "Here's my response:"],
-    is_anywhere: false,
-    dropped: &[],
     forced_close: "\n\nHere is my response:\n",
+    ..THINK
 };
 
 const MISTRAL: ReasoningMarkers = ReasoningMarkers {
     open: &["[THINK]"],
     close: &["[/THINK]"],
     is_anywhere: true,
-    dropped: &[],
     forced_close: "[/THINK]",
+    ..THINK
 };
 
 const COHERE: ReasoningMarkers = ReasoningMarkers {
@@ -192,21 +285,26 @@ const COHERE: ReasoningMarkers = ReasoningMarkers {
     is_anywhere: true,
     dropped: &["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
     forced_close: "<|END_THINKING|><|START_RESPONSE|>",
+    ..THINK
 };
 
 const GEMMA: ReasoningMarkers = ReasoningMarkers {
     open: &["<|channel>thought"],
     close: &["<channel|>"],
     is_anywhere: true,
-    dropped: &[],
     forced_close: "\n<channel|>",
+    ..THINK
 };
 
 const REASONING_RULES: &[Rule<ReasoningMarkers>] = &[
     rule(&["<|channel>"], GEMMA),
     rule(&["<|START_THINKING|>"], COHERE),
     rule(&["[THINK]"], MISTRAL),
+    rule(&["<seed:think>"], SEED),
+    rule(&["[BEGIN FINAL RESPONSE]"], APRIEL),
     rule(&["<think>", "<response>"], GRANITE),
+    rule(&["<think>", "<answer>"], HUNYUAN),
+    rule(&["<think>", "<｜hy_"], HUNYUAN),
     rule(&["Here is my thought process:"], GRANITE_PROSE),
     rule(&["<think>"], THINK),
     rule(&["</think>"], THINK),

@@ -63,6 +63,9 @@ pub fn adapt_messages(
     let takes_one = [
         "only supports single tool-calls at once",
         "max 1 tool call per message",
+        // GigaChat renders the first call only.
+        "render_function_call(message.tool_calls[0])",
+        "set function_call = message.tool_calls[0]",
     ];
     if takes_one.iter().any(|text| template.contains(text)) {
         split_calls(messages);

@@ -100,7 +100,10 @@ impl JsonCalls {
                 (self.name, self.early) = (None, None);
                 self.state = JsonCallsState::Key;
             }
-            (JsonCallsState::Between, ']') if self.is_list => {
+            // A list without calls may be text.
+            (JsonCallsState::Between, ']')
+                if self.is_list && !(self.is_strict && self.key.is_empty()) =>
+            {
                 return ReadProgress::Done(blanks + 1);
             }
             (JsonCallsState::Between, ',' | ';') => {}

@@ -94,6 +94,12 @@ impl AnswerFormat {
         self.reasoning.is_some() || self.calls == Some(CallFormat::Harmony)
     }
 
+    /// Whether answers are plain text: the request has no tools, and there is no markup.
+    pub fn is_plain(&self, has_tools: bool) -> bool {
+        let has_markup = self.has_reasoning() || self.calls == Some(CallFormat::Functionary);
+        !has_tools && !has_markup
+    }
+
     /// Text that ends the reasoning and starts the response.
     pub fn forced_close(&self) -> Option<&'static str> {
         match self.calls {
@@ -153,9 +159,15 @@ impl AnswerFormat {
             let parser = HarmonyParser::new(sink, calls.is_some());
             return AnswerParser(FormatParser::Harmony(parser));
         }
+        // Text has a marker as well.
+        let is_marked = self.calls == Some(CallFormat::Functionary);
+        let calls = calls.or(self.calls.filter(|_| is_marked));
         let syntax = calls.and_then(CallFormat::syntax);
         let tools = ToolSchemas::new(start.tools);
         let mut parser = TaggedParser::new(syntax, self.reasoning, tools, sink);
+        if is_marked && !start.is_continued {
+            parser.open_region();
+        }
         if self.opens_reasoning(&start) {
             parser.channel = Channel::Reasoning;
         }

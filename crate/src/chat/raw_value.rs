@@ -5,23 +5,29 @@ use super::scan::{self, Found};
 use super::schema::Types;
 use super::value::ReadProgress;
 
+/// Before a value that ends at the first of its ends only.
+pub(super) const CDATA: &str = "<![CDATA[";
+
 /// Reader of one value.
 #[derive(Debug)]
 pub(super) struct RawValue {
     types: Types,
     /// Text of a value that is certainly not a string.
     text: String,
-    /// Whether a line break after the opening tag is formatting.
-    trims_start: bool,
+    /// Text after the opening tag that is formatting.
+    lead: &'static str,
+    /// Whether only the first of the ends counts.
+    is_wrapped: bool,
     is_started: bool,
 }
 
 impl RawValue {
-    pub fn new(types: Types, trims_start: bool) -> Self {
+    pub fn new(types: Types, lead: &'static str) -> Self {
         Self {
             types,
             text: String::new(),
-            trims_start,
+            lead,
+            is_wrapped: false,
             is_started: false,
         }
     }
@@ -31,14 +37,18 @@ impl RawValue {
         if input.is_empty() {
             return ReadProgress::More(0);
         }
-        if self.trims_start {
+        if !self.lead.is_empty() {
             let is_end = ends.iter().any(|end| input.starts_with(end));
-            if !is_end && ends.iter().any(|end| end.starts_with(input)) {
+            let may_be_end = ends.iter().any(|end| end.starts_with(input));
+            if !is_end
+                && (may_be_end || self.lead.len() > input.len() && self.lead.starts_with(input))
+            {
                 return ReadProgress::More(0);
             }
-            self.trims_start = false;
-            if !is_end && input.starts_with('\n') {
-                return ReadProgress::Next(1);
+            let lead = std::mem::take(&mut self.lead);
+            if !is_end && input.starts_with(lead) {
+                self.is_wrapped = lead == CDATA;
+                return ReadProgress::Next(lead.len());
             }
         }
         if !self.is_started {
@@ -47,6 +57,10 @@ impl RawValue {
                 sink.arguments("\"");
             }
         }
+        let ends = match self.is_wrapped {
+            true => &ends[..1],
+            false => ends,
+        };
         let (bytes, is_end) = match scan::find(input, ends) {
             Found::At { start, .. } => (start, true),
             Found::Nothing { safe } => (safe, false),

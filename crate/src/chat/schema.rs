@@ -30,6 +30,14 @@ impl Types {
         self.0 == STRING
     }
 
+    /// These types; a string if the schema says nothing and the call says so.
+    pub fn or_string(self, is_string: bool) -> Self {
+        match is_string && self.is_unknown() {
+            true => Types(STRING),
+            false => self,
+        }
+    }
+
     /// Whether the argument may be a string.
     pub fn allows_string(self) -> bool {
         self.0 == 0 || self.0 & STRING != 0

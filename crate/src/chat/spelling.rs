@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 const POSITION: char = '\u{1}';
 /// Stands for nine letters and digits.
 const NINE: char = '\u{2}';
+/// Stands for `true` or `false`.
+const TRUTH: char = '\u{3}';
 
 /// How arguments are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,6 +68,40 @@ const XML_TAGS: Tags = Tags {
     string_ends: &["</parameter>", "\n<parameter=", "\n</function>"],
 };
 
+const SEED_TAGS: Tags = Tags {
+    key_close: ">",
+    value_close: "</parameter>\n",
+    ..XML_TAGS
+};
+
+const INVOKE_TAGS: Tags = Tags {
+    key_open: "<parameter name=\"",
+    key_close: "\">",
+    value_close: "</parameter>\n",
+    string_ends: &["</parameter>"],
+};
+
+const MINICPM_TAGS: Tags = Tags {
+    key_open: "<param name=\"",
+    key_close: "\">",
+    value_close: "</param>",
+    string_ends: &["</param>"],
+};
+
+const DSML_TAGS: Tags = Tags {
+    key_open: "<｜DSML｜parameter name=\"",
+    key_close: "\" string=\"\u{3}\">",
+    value_close: "</｜DSML｜parameter>\n",
+    string_ends: &["</｜DSML｜parameter>"],
+};
+
+const STEP_TAGS: Tags = Tags {
+    key_open: "<steptml:parameter name=\"",
+    key_close: "\">",
+    value_close: "</steptml:parameter>\n",
+    string_ends: &["</steptml:parameter>"],
+};
+
 /// Tells that parameters between `<function=NAME>` and `</function>` are JSON: Functionary 3.1.
 const JSON_PARAMETERS: &str = "parameters => a JSON dict";
 
@@ -83,9 +119,22 @@ const GLM_COMPACT_TAGS: Tags = Tags {
     ..GLM_TAGS
 };
 
+/// Whether a template writes calls and their tags in one line, and never otherwise.
+fn is_in_one_line(template: &str) -> bool {
+    let has = |text| template.contains(text);
+    has("<tool_call>{") && !has("<tool_call>\n{") && !has("<tool_call>\\n{")
+}
+
 /// The spelling of a template's format.
 fn spelling(format: CallFormat, template: &str) -> Spelling {
     match format {
+        // EXAONE 4.
+        CallFormat::Hermes if is_in_one_line(template) => Spelling {
+            head: "<tool_call>{\"name\": \"",
+            tail: "}</tool_call>",
+            between: "\n",
+            ..JSON
+        },
         CallFormat::Hermes => Spelling {
             head: "<tool_call>\n{\"name\": \"",
             tail: "}\n</tool_call>",
@@ -227,6 +276,103 @@ fn spelling(format: CallFormat, template: &str) -> Spelling {
             close: "<|tool_calls_section_end|>",
             ..Spelling::default()
         },
+        CallFormat::ToolCalls => Spelling {
+            open: "<tool_calls>[",
+            close: "]</tool_calls>",
+            ..JSON
+        },
+        CallFormat::FireFunction => Spelling {
+            open: " functools[",
+            close: "]",
+            ..JSON
+        },
+        CallFormat::Xlam => Spelling {
+            open: "[",
+            close: "]",
+            ..JSON
+        },
+        CallFormat::GigaChat => Spelling {
+            head: match template.contains("<|function_call|>") {
+                true => "<|function_call|>{\"name\": \"",
+                false => "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"",
+            },
+            // A call ends the answer.
+            is_single: true,
+            ..JSON
+        },
+        CallFormat::InternLm => Spelling {
+            head: "<|action_start|><|plugin|>\n{\"name\": \"",
+            middle: match template.contains("\"arguments\"") {
+                true => JSON.middle,
+                false => "\", \"parameters\": ",
+            },
+            tail: "}<|action_end|>",
+            between: "",
+            ..JSON
+        },
+        CallFormat::Functionary => Spelling {
+            middle: "\n",
+            between: ">>>",
+            ..Spelling::default()
+        },
+        CallFormat::Olmo3 => Spelling {
+            notation: Notation::Python,
+            open: "<function_calls>",
+            middle: "(",
+            tail: ")",
+            between: "\n",
+            close: "</function_calls>",
+            ..Spelling::default()
+        },
+        CallFormat::MiniCpm5 => Spelling {
+            notation: Notation::Tags(&MINICPM_TAGS),
+            head: "<function name=\"",
+            middle: "\">",
+            tail: "</function>",
+            between: "\n",
+            ..Spelling::default()
+        },
+        CallFormat::SeedOss => Spelling {
+            notation: Notation::Tags(&SEED_TAGS),
+            head: "<seed:tool_call>\n<function=",
+            middle: ">\n",
+            tail: "</function>\n</seed:tool_call>",
+            between: "\n",
+            ..Spelling::default()
+        },
+        CallFormat::MiniMaxM2 => Spelling {
+            notation: Notation::Tags(&INVOKE_TAGS),
+            open: "<minimax:tool_call>\n",
+            head: "<invoke name=\"",
+            middle: "\">\n",
+            tail: "</invoke>\n",
+            close: "</minimax:tool_call>",
+            ..Spelling::default()
+        },
+        CallFormat::DeepSeekV3_2 | CallFormat::DeepSeekV4 => {
+            let [open, close] = match format {
+                CallFormat::DeepSeekV4 => ["<｜DSML｜tool_calls>\n", "</｜DSML｜tool_calls>"],
+                _ => ["<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>"],
+            };
+            Spelling {
+                notation: Notation::Tags(&DSML_TAGS),
+                open,
+                head: "<｜DSML｜invoke name=\"",
+                middle: "\">\n",
+                tail: "</｜DSML｜invoke>\n",
+                close,
+                ..Spelling::default()
+            }
+        }
+        CallFormat::Step3 => Spelling {
+            notation: Notation::Tags(&STEP_TAGS),
+            open: "<｜tool_calls_begin｜>\n",
+            head: "<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"",
+            middle: "\">\n",
+            tail: "</steptml:invoke><｜tool_call_end｜>\n",
+            close: "<｜tool_calls_end｜>",
+            ..Spelling::default()
+        },
     }
 }
 
@@ -267,6 +413,7 @@ impl Splitter {
             let part = match (found, c) {
                 (Some((_, token)), _) => json!(token),
                 (_, POSITION) => json!({ "pattern": "[0-9]|[1-9][0-9]" }),
+                (_, TRUTH) => json!({ "pattern": "true|false" }),
                 (_, NINE) => json!({ "pattern": "[a-zA-Z0-9]{9}" }),
                 _ => {
                     plain.push(c);
@@ -308,6 +455,9 @@ impl AnswerFormat {
         if self.calls == Some(CallFormat::Harmony) {
             return ["<|channel|>final<|message|>", ""];
         }
+        if self.calls == Some(CallFormat::Functionary) {
+            return ["all\n", ""];
+        }
         match self.reasoning.map(|markers| markers.dropped) {
             Some(&[open, close]) if open.starts_with("<|") => [open, close],
             _ => ["", ""],
@@ -333,6 +483,8 @@ fn described(format: CallFormat, template: &str, token_of: &dyn Fn(&str) -> Opti
     let parts = |text: &str| splitter.parts(text);
     let opener = match (format, openers) {
         (CallFormat::Llama, _) => LLAMA_OPENER.to_owned(),
+        (CallFormat::Xlam, _) => format!(r"\[\s*{LLAMA_OPENER}"),
+        (CallFormat::Functionary, _) => ">>>[a-zA-Z_]".to_owned(),
         (_, []) => escaped("<|channel|>"),
         (_, openers) => openers
             .iter()
@@ -355,6 +507,8 @@ fn described(format: CallFormat, template: &str, token_of: &dyn Fn(&str) -> Opti
         "between": parts(spelled.between),
         "close": parts(spelled.close),
         "isParallel": !spelled.is_single,
+        // Its template writes values as JSON.
+        "hasJsonWords": format == CallFormat::Olmo3,
         "opener": opener,
     });
     match spelled.notation {

@@ -44,6 +44,8 @@ pub(super) struct ReasoningMarkers {
     pub is_anywhere: bool,
     /// Markers around the response, which are dropped.
     pub dropped: &'static [&'static str],
+    /// Markers inside reasoning, which are dropped.
+    pub inner: &'static [&'static str],
     /// Text that closes the reasoning when it is forced.
     pub forced_close: &'static str,
 }
@@ -96,8 +98,24 @@ impl TaggedParser {
         self.syntax.as_ref().is_some_and(|syntax| {
             is_part(syntax.openers()) || is_part(syntax.closers()) || is_part(&syntax.inner())
         }) || self.reasoning.is_some_and(|markers| {
-            is_part(markers.open) || is_part(markers.close) || is_part(markers.dropped)
+            is_part(markers.open)
+                || is_part(markers.close)
+                || is_part(markers.dropped)
+                || is_part(markers.inner)
         })
+    }
+
+    /// Starts the region that the prompt opens.
+    pub fn open_region(&mut self) {
+        if let Some(syntax) = &mut self.syntax {
+            syntax.open("");
+        }
+        self.region = Some(Region {
+            opener: "",
+            raw: String::new(),
+            calls_before: 0,
+            is_broken: false,
+        });
     }
 
     /// Adds text of the answer.
@@ -239,6 +257,8 @@ impl TaggedParser {
                 self.channel = Channel::Content;
                 self.sink.end_blocks();
             }
+            // The edge of a response.
+            Mark::Dropped if self.channel == Channel::Content => self.sink.end_blocks(),
             Mark::Dropped => {}
         }
         ReadProgress::Next(start + text.len())
@@ -271,6 +291,7 @@ impl TaggedParser {
             marks.extend(reasoning.open.iter().map(|text| (*text, Mark::Open)));
         }
         if is_reasoning {
+            marks.extend(reasoning.inner.iter().map(|text| (*text, Mark::Dropped)));
             marks.extend(reasoning.close.iter().map(|text| (*text, Mark::Close)));
         } else if reasoning.is_anywhere || !has_content {
             marks.extend(reasoning.close.iter().map(|text| (*text, Mark::Dropped)));

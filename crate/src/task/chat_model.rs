@@ -605,7 +605,7 @@ impl ChatModel {
                 reason: reason.into(),
             });
         }
-        if tools.is_empty() && !format.has_reasoning() {
+        if format.is_plain(!tools.is_empty()) {
             return Ok(None);
         }
         let is_continued = request.continue_final_message;

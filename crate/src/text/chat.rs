@@ -144,6 +144,17 @@ impl ChatTemplate {
         let [messages, tools, documents] =
             [messages, tools, documents].map(|value| guard.protect(&value));
         let prompted = Json::Bool(input.add_generation_prompt);
+        // FireFunction's names of the tools and the time.
+        let own_names = self.sources.contains("functools[").then(|| {
+            let functions = input.tools.iter().flatten();
+            let functions = functions.map(|tool| tool.get("function").unwrap_or(tool));
+            let functions = Json::from_iter(functions.cloned()).to_string();
+            let now = input.local_time.unwrap_or_else(LocalTime::now);
+            (
+                guard.protect(&functions.into()),
+                now.strftime("%b %d %Y %H:%M:%S"),
+            )
+        });
         let own: Vec<(&String, Json)> = input
             .variables
             .iter()
@@ -154,6 +165,10 @@ impl ChatTemplate {
         let mut context: Vec<(&str, Variable)> = Vec::new();
         for (name, value) in &own {
             context.push((name, Variable::Json(value)));
+        }
+        if let Some((functions, now)) = &own_names {
+            context.push(("functions", Variable::Json(functions)));
+            context.push(("datetime", Variable::Text(now)));
         }
         context.push(("messages", Variable::Json(&messages)));
         context.push(("tools", Variable::Json(&tools)));

@@ -55,6 +55,9 @@ struct Spelling {
     /// Name for errors.
     format: String,
     notation: Notation,
+    /// Whether [`Notation::Python`] writes `true` and `null` as JSON does.
+    #[serde(default)]
+    has_json_words: bool,
     /// Before the first call.
     open: Vec<Part>,
     /// Before a function's name.

@@ -86,6 +86,11 @@ impl Arguments<'_> {
             root: &root,
             is_strict: self.is_strict,
             words: match self.spelling.notation {
+                Notation::Python if self.spelling.has_json_words => Words {
+                    truth: DELIMITED.truth,
+                    null: DELIMITED.null,
+                    ..PYTHON
+                },
                 Notation::Python => PYTHON,
                 _ => DELIMITED,
             },
@@ -125,13 +130,14 @@ impl Arguments<'_> {
                 "no ':', '{' or '}', and no blanks or quotes around it",
             ),
             Notation::Tags => {
-                let is_closed_by_bracket = matches!(
-                    self.spelling.key_close.first(),
-                    Some(Part::Text(text)) if text.starts_with('>')
-                );
-                let has_end = match is_closed_by_bracket {
-                    true => name.contains('>'),
-                    false => name.contains("</"),
+                let close = match self.spelling.key_close.first() {
+                    Some(Part::Text(text)) => text.chars().next(),
+                    _ => None,
+                };
+                let is_closed_by_bracket = matches!(close, Some('>' | '"'));
+                let has_end = match close {
+                    Some(close @ ('>' | '"')) => name.contains(['>', close]),
+                    _ => name.contains("</"),
                 };
                 (
                     !has_ends && !has_end && !name.contains(['\n', '\r']),

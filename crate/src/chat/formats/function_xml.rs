@@ -1,25 +1,113 @@
 //! `<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>`:
-//! Qwen3-Coder and Qwen3.5. `<function=NAME>{…}</function>`: Functionary 3.1.
+//! Qwen3-Coder and Qwen3.5. `<function=NAME>{…}</function>`: Functionary 3.1. Other families have
+//! other tags.
 
 use super::json_tags::{HERMES, JsonTagSyntax};
 use crate::chat::argument::JsonArguments;
 use crate::chat::parts::PartSink;
-use crate::chat::raw_value::RawValue;
+use crate::chat::raw_value::{CDATA, RawValue};
 use crate::chat::scan;
 use crate::chat::schema::ToolSchemas;
 use crate::chat::tagged::CallSyntax;
 use crate::chat::value::ReadProgress;
 
-const FUNCTION: &str = "<function=";
-const FUNCTION_END: &str = "</function>";
-const PARAMETER: &str = "<parameter=";
-/// Ends of a value: its own tag, or the next one at the start of a line.
-const VALUE_ENDS: &[&str] = &[
-    "\n</parameter>",
-    "</parameter>",
-    "\n<parameter=",
-    "\n</function>",
-];
+/// Qwen3-Coder, Qwen3.5, Functionary 3.1.
+pub(in crate::chat) const FUNCTION_XML: XmlMarkers = XmlMarkers {
+    openers: ["<tool_call>", "<function="],
+    closers: ["</tool_call>", "</function>"],
+    parameter: "<parameter=",
+    parameter_end: "</parameter>",
+    // The next tag at the start of a line ends a value as well.
+    value_ends: &[
+        "\n</parameter>",
+        "</parameter>",
+        "\n<parameter=",
+        "\n</function>",
+    ],
+    lead: "\n",
+    inner: &[],
+};
+
+/// Seed-OSS.
+pub(in crate::chat) const SEED: XmlMarkers = XmlMarkers {
+    openers: ["<seed:tool_call>", "<function="],
+    closers: ["</seed:tool_call>", "</function>"],
+    ..FUNCTION_XML
+};
+
+/// MiniMax M2.
+pub(in crate::chat) const MINIMAX: XmlMarkers = XmlMarkers {
+    openers: ["<minimax:tool_call>", "<invoke name=\""],
+    closers: ["</minimax:tool_call>", "</invoke>"],
+    parameter: "<parameter name=\"",
+    value_ends: &["</parameter>"],
+    lead: "",
+    ..FUNCTION_XML
+};
+
+/// MiniCPM 5. A region is a function. At the start of an answer, its tokenizer drops the blank.
+pub(in crate::chat) const MINICPM: XmlMarkers = XmlMarkers {
+    openers: ["<functionname=\"", "<function name=\""],
+    closers: ["</function>", "</function>"],
+    parameter: "<param name=\"",
+    parameter_end: "</param>",
+    value_ends: &["]]></param>", "</param>"],
+    lead: CDATA,
+    // The tokens of its vocabulary.
+    inner: &["<function", "<param"],
+};
+
+/// DeepSeek V3.2.
+pub(in crate::chat) const DSML: XmlMarkers = XmlMarkers {
+    openers: ["<｜DSML｜function_calls>", "<｜DSML｜invoke name=\""],
+    closers: ["</｜DSML｜function_calls>", "</｜DSML｜invoke>"],
+    parameter: "<｜DSML｜parameter name=\"",
+    parameter_end: "</｜DSML｜parameter>",
+    value_ends: &["</｜DSML｜parameter>"],
+    lead: "",
+    inner: &["｜DSML｜"],
+};
+
+/// DeepSeek V4.
+pub(in crate::chat) const DSML_TOOL: XmlMarkers = XmlMarkers {
+    openers: ["<｜DSML｜tool_calls>", DSML.openers[1]],
+    closers: ["</｜DSML｜tool_calls>", DSML.closers[1]],
+    ..DSML
+};
+
+/// Step-3.
+pub(in crate::chat) const STEP: XmlMarkers = XmlMarkers {
+    openers: ["<｜tool_calls_begin｜>", "<steptml:invoke name=\""],
+    closers: ["<｜tool_calls_end｜>", "</steptml:invoke>"],
+    parameter: "<steptml:parameter name=\"",
+    parameter_end: "</steptml:parameter>",
+    value_ends: &["</steptml:parameter>"],
+    lead: "",
+    inner: &[
+        "<｜tool_call_begin｜>function<｜tool_sep｜>",
+        "<｜tool_call_begin｜>",
+        "<｜tool_sep｜>",
+        "<｜tool_call_end｜>",
+    ],
+};
+
+/// Markers of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::chat) struct XmlMarkers {
+    /// Text that opens a region, and text before a function's name.
+    pub openers: [&'static str; 2],
+    /// Text that closes a region, and text behind a function.
+    pub closers: [&'static str; 2],
+    /// Text before a key.
+    parameter: &'static str,
+    parameter_end: &'static str,
+    /// Texts that end a value.
+    value_ends: &'static [&'static str],
+    /// Text before a value that is formatting.
+    lead: &'static str,
+    /// Other markers of a region, which mean nothing.
+    inner: &'static [&'static str],
+}
 
 #[derive(Debug)]
 enum FunctionXmlState {
@@ -38,13 +126,15 @@ enum FunctionXmlState {
 /// Parser of one region.
 #[derive(Debug)]
 pub(in crate::chat) struct FunctionXmlSyntax {
+    markers: &'static XmlMarkers,
     state: FunctionXmlState,
     name: String,
 }
 
 impl FunctionXmlSyntax {
-    pub fn new() -> Self {
+    pub fn new(markers: &'static XmlMarkers) -> Self {
         Self {
+            markers,
             state: FunctionXmlState::Lead,
             name: String::new(),
         }
@@ -61,10 +151,11 @@ impl FunctionXmlSyntax {
         if text.starts_with('{') {
             return self.enter(FunctionXmlState::Arguments(JsonArguments::new()), blanks);
         }
+        let [region_end, function_end] = self.markers.closers;
         for (tag, next) in [
-            (PARAMETER, Some(FunctionXmlState::Key)),
-            (FUNCTION_END, Some(FunctionXmlState::Tail)),
-            ("</tool_call>", None),
+            (self.markers.parameter, Some(FunctionXmlState::Key)),
+            (function_end, Some(FunctionXmlState::Tail)),
+            (region_end, None),
         ] {
             match (scan::starts(text, tag), next) {
                 (Some(true), Some(FunctionXmlState::Key)) => {
@@ -84,21 +175,57 @@ impl FunctionXmlSyntax {
         }
         ReadProgress::Invalid
     }
+
+    /// Reads what stands before a function: the markers of a region, or its end.
+    fn between(&mut self, input: &str, is_tail: bool) -> ReadProgress {
+        let blanks = scan::blanks(input);
+        let text = &input[blanks..];
+        let function = self.markers.openers[1];
+        let region_end = self.markers.closers[0];
+        let is_end = match is_tail {
+            true => scan::starts(text, region_end),
+            false => Some(false),
+        };
+        match (scan::starts(text, function), is_end) {
+            (Some(true), _) => return self.enter(FunctionXmlState::Name, blanks + function.len()),
+            (_, Some(true)) => return ReadProgress::Done(blanks + region_end.len()),
+            (None, _) | (_, None) => return ReadProgress::More(0),
+            _ => {}
+        }
+        for marker in self.markers.inner {
+            match scan::starts(text, marker) {
+                Some(true) => return ReadProgress::Next(blanks + marker.len()),
+                None => return ReadProgress::More(0),
+                Some(false) => {}
+            }
+        }
+        match is_tail {
+            true => ReadProgress::Done(0),
+            false => ReadProgress::Invalid,
+        }
+    }
 }
 
 impl CallSyntax for FunctionXmlSyntax {
     fn openers(&self) -> &'static [&'static str] {
-        &["<tool_call>", FUNCTION]
+        &self.markers.openers
     }
 
     fn closers(&self) -> &'static [&'static str] {
-        &["</tool_call>", FUNCTION_END]
+        &self.markers.closers
+    }
+
+    fn inner(&self) -> Vec<&'static str> {
+        let tags = [self.markers.parameter, self.markers.parameter_end];
+        [&tags, self.markers.inner].concat()
     }
 
     fn open(&mut self, opener: &str) {
-        self.state = match opener {
-            FUNCTION => FunctionXmlState::Name,
-            _ => FunctionXmlState::Lead,
+        let [region_end, function_end] = self.markers.closers;
+        let is_function = opener == self.markers.openers[1] || region_end == function_end;
+        self.state = match is_function {
+            true => FunctionXmlState::Name,
+            false => FunctionXmlState::Lead,
         };
     }
 
@@ -106,18 +233,14 @@ impl CallSyntax for FunctionXmlSyntax {
         match &mut self.state {
             FunctionXmlState::Lead => {
                 let blanks = scan::blanks(input);
-                let text = &input[blanks..];
-                if text.starts_with(['{', '[']) {
+                if input[blanks..].starts_with(['{', '[']) {
+                    let tags = HERMES.closed_by(&self.markers.closers);
                     return self.enter(
-                        FunctionXmlState::Json(Box::new(JsonTagSyntax::new(HERMES))),
+                        FunctionXmlState::Json(Box::new(JsonTagSyntax::new(tags))),
                         blanks,
                     );
                 }
-                match scan::starts(text, FUNCTION) {
-                    Some(true) => self.enter(FunctionXmlState::Name, blanks + FUNCTION.len()),
-                    None => ReadProgress::More(0),
-                    Some(false) => ReadProgress::Invalid,
-                }
+                self.between(input, false)
             }
             FunctionXmlState::Name => {
                 let Some(end) = input.find(['>', '\n']) else {
@@ -135,42 +258,43 @@ impl CallSyntax for FunctionXmlSyntax {
                 let Some(end) = input.find('>') else {
                     return ReadProgress::More(0);
                 };
-                let key = input[..end].trim_matches(['"', ' ']);
-                sink.key(key);
-                let types = tools.types(&self.name, key);
-                self.enter(FunctionXmlState::Value(RawValue::new(types, true)), end + 1)
-            }
-            FunctionXmlState::Value(value) => match value.advance(input, VALUE_ENDS, sink) {
-                ReadProgress::Done(bytes) => {
-                    // The next tag may stand there instead.
-                    let closed = input[bytes..].trim_start().strip_prefix("</parameter>");
-                    let end = closed.map_or(bytes, |rest| input.len() - rest.len());
-                    self.enter(FunctionXmlState::Body, end)
+                let mut key = input[..end].trim_matches(['"', ' ']);
+                let mut is_string = false;
+                if self.markers.parameter.ends_with('"')
+                    && let Some((name, rest)) = key.split_once('"')
+                {
+                    is_string = rest.ends_with("string=\"true");
+                    key = name;
                 }
-                progress => progress,
-            },
-            FunctionXmlState::Arguments(arguments) => {
-                match arguments.advance(input, &[FUNCTION_END], sink) {
+                sink.key(key);
+                let types = tools.types(&self.name, key).or_string(is_string);
+                let value = RawValue::new(types, self.markers.lead);
+                self.enter(FunctionXmlState::Value(value), end + 1)
+            }
+            FunctionXmlState::Value(value) => {
+                match value.advance(input, self.markers.value_ends, sink) {
                     ReadProgress::Done(bytes) => {
-                        sink.end_call();
-                        self.enter(FunctionXmlState::Tail, bytes + FUNCTION_END.len())
+                        // The next tag may stand there instead.
+                        let end = self.markers.parameter_end;
+                        let rest = input[bytes..].trim_start().trim_start_matches("]]>");
+                        let closed = rest.strip_prefix(end);
+                        let end = closed.map_or(bytes, |rest| input.len() - rest.len());
+                        self.enter(FunctionXmlState::Body, end)
                     }
                     progress => progress,
                 }
             }
-            FunctionXmlState::Tail => {
-                let blanks = scan::blanks(input);
-                let text = &input[blanks..];
-                match (
-                    scan::starts(text, FUNCTION),
-                    scan::starts(text, "</tool_call>"),
-                ) {
-                    (Some(true), _) => self.enter(FunctionXmlState::Name, blanks + FUNCTION.len()),
-                    (_, Some(true)) => ReadProgress::Done(blanks + "</tool_call>".len()),
-                    (None, _) | (_, None) => ReadProgress::More(0),
-                    _ => ReadProgress::Done(0),
+            FunctionXmlState::Arguments(arguments) => {
+                let end = self.markers.closers[1];
+                match arguments.advance(input, &[end], sink) {
+                    ReadProgress::Done(bytes) => {
+                        sink.end_call();
+                        self.enter(FunctionXmlState::Tail, bytes + end.len())
+                    }
+                    progress => progress,
                 }
             }
+            FunctionXmlState::Tail => self.between(input, true),
             FunctionXmlState::Json(calls) => calls.advance(input, tools, sink),
         }
     }

@@ -108,7 +108,7 @@ impl CallSyntax for GlmSyntax {
                     sink.key(&self.key);
                     let types = tools.types(&self.name, &self.key);
                     self.enter(
-                        GlmState::Value(RawValue::new(types, false)),
+                        GlmState::Value(RawValue::new(types, "")),
                         blanks + VALUE.len(),
                     )
                 }

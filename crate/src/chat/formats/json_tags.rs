@@ -1,5 +1,5 @@
 //! Calls in JSON behind a marker: Hermes, Qwen 2.5 and 3, SmolLM3, Granite, Phi-4-mini, Nemotron,
-//! Command R.
+//! Command R, Apriel, Hunyuan, FireFunction, GigaChat, InternLM. xLAM writes no marker.
 
 use crate::chat::json_calls::JsonCalls;
 use crate::chat::parts::PartSink;
@@ -13,6 +13,7 @@ pub(in crate::chat) const HERMES: JsonTags = JsonTags {
     openers: &["<tool_call>"],
     closers: &["</tool_call>"],
     leads: &["```json", "```"],
+    is_strict: false,
 };
 
 /// `<|tool_call|>[{…}, …]`: Granite 3, which also writes `<tool_call>`.
@@ -20,6 +21,7 @@ pub(in crate::chat) const GRANITE: JsonTags = JsonTags {
     openers: &["<|tool_call|>", "<tool_call>"],
     closers: &["</tool_call>"],
     leads: &[],
+    is_strict: false,
 };
 
 /// `<|tool_call|>[{…}, …]<|/tool_call|>`, or `functools[…]`: Phi-4-mini.
@@ -27,6 +29,7 @@ pub(in crate::chat) const PHI4: JsonTags = JsonTags {
     openers: &["<|tool_call|>", "functools["],
     closers: &["<|/tool_call|>"],
     leads: &[],
+    is_strict: false,
 };
 
 /// `<TOOLCALL>[{…}, …]</TOOLCALL>`: Nemotron Nano 2 and Llama-Nemotron.
@@ -34,6 +37,7 @@ pub(in crate::chat) const NEMOTRON: JsonTags = JsonTags {
     openers: &["<TOOLCALL>"],
     closers: &["</TOOLCALL>"],
     leads: &[],
+    is_strict: false,
 };
 
 /// `Action: ```json [{"tool_name": …, "parameters": …}, …] ``` `: Command R and R+.
@@ -41,6 +45,7 @@ pub(in crate::chat) const COMMAND_R: JsonTags = JsonTags {
     openers: &["Action:"],
     closers: &["```"],
     leads: &["```json", "```"],
+    is_strict: false,
 };
 
 /// `<|START_ACTION|>[…]<|END_ACTION|>`: Command R7B and Command A.
@@ -48,6 +53,49 @@ pub(in crate::chat) const COMMAND_R7B: JsonTags = JsonTags {
     openers: &["<|START_ACTION|>"],
     closers: &["<|END_ACTION|>"],
     leads: &[],
+    is_strict: false,
+};
+
+/// `<tool_calls>[{…}, …]</tool_calls>`: Apriel, Hunyuan, Jamba.
+pub(in crate::chat) const TOOL_CALLS: JsonTags = JsonTags {
+    openers: &["<tool_calls>", "<tool_call>"],
+    closers: &["</tool_calls>", "</tool_call>"],
+    ..NEMOTRON
+};
+
+/// `functools[{…}, …]`: FireFunction v2.
+pub(in crate::chat) const FIREFUNCTION: JsonTags = JsonTags {
+    openers: &["functools["],
+    closers: &[],
+    ..NEMOTRON
+};
+
+/// `<|function_call|>{…}`: GigaChat 3.1. GigaChat 3 writes a message of another role.
+pub(in crate::chat) const GIGACHAT: JsonTags = JsonTags {
+    openers: &[
+        "<|function_call|>",
+        "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+    ],
+    closers: &["<|message_sep|>"],
+    // Tokens of the openers, which some vocabularies have with the line break.
+    leads: &["<|role_sep|>\n", "<|role_sep|>", "<|message_sep|>\n\n"],
+    ..NEMOTRON
+};
+
+/// `<|action_start|><|plugin|>{…}<|action_end|>`: InternLM 2 and Intern-S1.
+pub(in crate::chat) const INTERNLM: JsonTags = JsonTags {
+    openers: &["<|action_start|>"],
+    closers: &["<|action_end|>"],
+    leads: &["<|plugin|>"],
+    ..NEMOTRON
+};
+
+/// `[{…}, …]` without markers: xLAM 2.
+pub(in crate::chat) const XLAM: JsonTags = JsonTags {
+    openers: &["[", "```json"],
+    closers: &["```"],
+    leads: &[],
+    is_strict: true,
 };
 
 /// Markers around calls in JSON.
@@ -57,6 +105,15 @@ pub(in crate::chat) struct JsonTags {
     closers: &'static [&'static str],
     /// Texts that may stand between the opener and the JSON.
     leads: &'static [&'static str],
+    /// Whether JSON that calls no known tool is text: for openers that are no markers.
+    is_strict: bool,
+}
+
+impl JsonTags {
+    /// The same with other closers.
+    pub const fn closed_by(self, closers: &'static [&'static str]) -> Self {
+        Self { closers, ..self }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +150,12 @@ impl CallSyntax for JsonTagSyntax {
         self.tags.closers
     }
 
+    fn inner(&self) -> Vec<&'static str> {
+        self.tags.leads.to_vec()
+    }
+
     fn open(&mut self, opener: &str) {
-        self.calls = JsonCalls::new(false);
+        self.calls = JsonCalls::new(self.tags.is_strict);
         self.state = JsonTagsState::Lead;
         if opener.ends_with('[') {
             self.calls.open_list();

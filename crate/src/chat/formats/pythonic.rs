@@ -1,4 +1,5 @@
 //! `<|tool_call_start|>[NAME(KEY=VALUE, …), …]<|tool_call_end|>`: LFM2. Values are Python literals.
+//! `<function_calls>NAME(KEY=VALUE, …)</function_calls>` with a call a line: Olmo 3.
 
 use super::json_tags::tail;
 use crate::chat::argument::Argument;
@@ -9,8 +10,11 @@ use crate::chat::schema::ToolSchemas;
 use crate::chat::tagged::CallSyntax;
 use crate::chat::value::{Dialect, ReadProgress};
 
-const OPENERS: &[&str] = &["<|tool_call_start|>"];
-const CLOSERS: &[&str] = &["<|tool_call_end|>"];
+/// Markers of LFM2.
+pub(in crate::chat) const LFM2: [&[&str]; 2] = [&["<|tool_call_start|>"], &["<|tool_call_end|>"]];
+
+/// Markers of Olmo 3.
+pub(in crate::chat) const OLMO3: [&[&str]; 2] = [&["<function_calls>"], &["</function_calls>"]];
 
 #[derive(Debug)]
 enum PythonicState {
@@ -161,13 +165,16 @@ impl PythonCalls {
 /// Parser of one region.
 #[derive(Debug)]
 pub(in crate::chat) struct PythonicSyntax {
+    /// Openers and closers.
+    markers: [&'static [&'static str]; 2],
     calls: PythonCalls,
     is_tail: bool,
 }
 
 impl PythonicSyntax {
-    pub fn new() -> Self {
+    pub fn new(markers: [&'static [&'static str]; 2]) -> Self {
         Self {
+            markers,
             calls: PythonCalls::new(),
             is_tail: false,
         }
@@ -176,11 +183,11 @@ impl PythonicSyntax {
 
 impl CallSyntax for PythonicSyntax {
     fn openers(&self) -> &'static [&'static str] {
-        OPENERS
+        self.markers[0]
     }
 
     fn closers(&self) -> &'static [&'static str] {
-        CLOSERS
+        self.markers[1]
     }
 
     fn open(&mut self, _opener: &str) {
@@ -189,7 +196,7 @@ impl CallSyntax for PythonicSyntax {
 
     fn advance(&mut self, input: &str, tools: &ToolSchemas, sink: &mut PartSink) -> ReadProgress {
         if self.is_tail {
-            return tail(input, CLOSERS);
+            return tail(input, self.markers[1]);
         }
         match self.calls.advance(input, tools, sink) {
             ReadProgress::Done(bytes) => {
