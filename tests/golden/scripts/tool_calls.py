@@ -37,11 +37,25 @@ TEMPLATES = {
     "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": ("deepseek", ["<｜end▁of▁sentence｜>"]),
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": ("command-r7b", ["<|END_OF_TURN_TOKEN|>"]),
     "moonshotai-Kimi-K2": ("kimi-k2", ["<|im_end|>"]),
+    "NVIDIA-Nemotron-Nano-v2": ("nemotron", ["\n<SPECIAL_12>", "<SPECIAL_12>"]),
+    "StepFun3.5-Flash": ("function-xml", ["<|im_end|>"]),
+    "Bielik-11B-v3.0-Instruct": ("hermes", ["<|im_end|>"]),
+    "Reka-Edge": ("hermes", ["<sep>"]),
+    "unsloth-Apriel-1.5": ("tool-calls", ["\n<|end|>"]),
+    "Apriel-1.6-15b-Thinker-fixed": ("tool-calls", ["\n<|end|>"]),
+    "ByteDance-Seed-OSS": ("seed-oss", ["<seed:eos>"]),
+    "MiniMax-M2": ("minimax-m2", ["[e~["]),
+    "deepseek-ai-DeepSeek-V3.2": ("deepseek-v3.2", ["<｜end▁of▁sentence｜>"]),
+    "deepseek-ai-DeepSeek-V4": ("deepseek-v4", ["<｜end▁of▁sentence｜>"]),
+    "meetkai-functionary-medium-v3.2": ("functionary", ["<|eot_id|>"]),
+    "fireworks-ai-llama-3-firefunction-v2": ("firefunction", ["<|eot_id|>"]),
+    "GigaChat3-10B-A1.8B": ("gigachat", []),
+    "GigaChat3.1-10B-A1.8B": ("gigachat", []),
 }
 
 
 # What opens an answer where the prompt does not.
-OPENERS = ["<|turn>model\n", "<｜Assistant｜>"]
+OPENERS = ["<SPECIAL_11>Assistant\n", "<|turn>model\n", "<｜Assistant｜>", "\n<|begin_assistant|>\n", "]~b]ai\n", "<|start_header_id|>assistant<|end_header_id|>\n\n>>>"]
 
 
 def function(name, properties):
@@ -76,12 +90,12 @@ ANSWERS = [
 
 def words(source):
     """The words by which a template's format and its variants are recognized."""
-    found = re.findall(r"<[^<>\s'\"]{2,40}>|\[[A-Z_]{3,}\]|<function=|<\|\\?\"\|>|\"parameters\": dictionary of argument name and its value", source)
+    found = re.findall(r"<[^<>\s'\"]{2,40}>|\[[A-Z_]{3,}\]|<function=|｜DSML｜|(?:function|tool)_calls>|>>>\$\{recipient\}|functools\[|function call|<\|\\?\"\|>|\"parameters\": dictionary of argument name and its value", source)
     return sorted(set(found))
 
 
 def render(template, messages, prompt):
-    return template.render(messages=messages, tools=TOOLS, add_generation_prompt=prompt, bos_token="", eos_token="", enable_thinking=False)
+    return template.render(messages=messages, tools=TOOLS, add_generation_prompt=prompt, bos_token="", eos_token="", enable_thinking=False, functions="", datetime="")
 
 
 def recorded(template, ends, content, calls):
