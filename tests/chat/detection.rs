@@ -135,6 +135,11 @@ fn other_families() {
             Some(CallFormat::DeepSeekV3_2),
         ),
         ("'｜DSML｜' 'tool_calls>'", "", Some(CallFormat::DeepSeekV4)),
+        (
+            "'<|message_sep|>' 'function call' '<｜GCML｜tool_calls>'",
+            "",
+            Some(CallFormat::GigaChat3_5),
+        ),
         ("<steptml:invoke name=", "", Some(CallFormat::Step3)),
         // Formats that are not supported.
         (
@@ -143,6 +148,8 @@ fn other_families() {
             None,
         ),
         ("'<|tools_prefix|>' '<|tools_suffix|>'", "", None),
+        ("'<tool_calls>' '<tool_sep>' '<arg_key>'", "", None),
+        ("']<]minimax[>[' ~ '<tool_call>'", "", None),
         ("{% for tool in tools %}{{ tool }}{% endfor %}", "", None),
     ] {
         let format = AnswerFormat::detect(template, &|name| name == token);

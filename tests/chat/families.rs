@@ -739,6 +739,67 @@ fn deepseek_3_2_and_4() {
 }
 
 #[test]
+fn gigachat_3_5() {
+    check(
+        "<｜GCML｜tool_calls> <|message_sep|> function call <think>",
+        &[
+            case("Plain <｜.", "Plain <｜.", &[]),
+            case(
+                "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"weather\">\n<｜GCML｜parameter name=\"city\" string=\"true\">Oslo</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>",
+                "",
+                &[OSLO],
+            ),
+            case(
+                "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"now\">\n</｜GCML｜invoke>\n<｜GCML｜invoke name=\"now\">\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>",
+                "",
+                &[NOW, NOW],
+            ),
+            case(
+                "I look.\n\n<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"weather\">\n<｜GCML｜parameter name=\"city\" string=\"true\">Oslo</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>",
+                "I look.",
+                &[OSLO],
+            ),
+            case(
+                "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"weather\">\n<｜GCML｜parameter name=\"city\" string=\"true\">5</｜GCML｜parameter>\n<｜GCML｜parameter name=\"days\" string=\"false\">5</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>",
+                "",
+                &[("weather", r#"{"city":"5","days":5}"#)],
+            ),
+            case(
+                "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"search\">\n<｜GCML｜parameter name=\"new\" string=\"true\">null</｜GCML｜parameter>\n<｜GCML｜parameter name=\"tags\" string=\"false\">[\"a\"]</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>",
+                "",
+                &[("search", r#"{"new":"null","tags":["a"]}"#)],
+            ),
+            case(
+                "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"search\">\n<｜GCML｜parameter name=\"query\" string=\"true\">Погода\n</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>\n",
+                "",
+                &[("search", r#"{"query":"Погода\n"}"#)],
+            ),
+            case(
+                "<｜GCML｜invoke name=\"now\"></｜GCML｜invoke>Done.",
+                "Done.",
+                &[NOW],
+            ),
+            case(
+                "<｜GCML｜tool_calls>what?",
+                "<｜GCML｜tool_calls>what?",
+                &[],
+            ),
+            case(
+                "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"weather\">\n<｜GCML｜parameter name=\"city\" string=\"true\">Os",
+                "",
+                &[("weather", r#"{"city":"Os"#)],
+            ),
+            thought(
+                "<think>Oslo.</think>\n\n<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"weather\">\n<｜GCML｜parameter name=\"city\" string=\"true\">Oslo</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>",
+                "Oslo.",
+                "",
+                &[OSLO],
+            ),
+        ],
+    );
+}
+
+#[test]
 fn step_3() {
     check(
         "<steptml:invoke <think>",

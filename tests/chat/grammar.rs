@@ -448,6 +448,16 @@ pub(super) const FORMATS: &[Format] = &[
         ],
     },
     Format {
+        template: "<｜GCML｜tool_calls>",
+        tokens: &["｜GCML｜"],
+        good: &[
+            "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"weather\">\n<｜GCML｜parameter name=\"city\" string=\"true\">Oslo</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>",
+        ],
+        bad: &[
+            "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"weather\">\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>",
+        ],
+    },
+    Format {
         template: "<steptml:invoke",
         tokens: &[
             "<｜tool_calls_begin｜>",

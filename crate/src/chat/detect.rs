@@ -59,6 +59,8 @@ pub enum CallFormat {
     Xlam,
     /// `<|function_call|>{…}`.
     GigaChat,
+    /// `<｜GCML｜tool_calls><｜GCML｜invoke name="NAME">…`.
+    GigaChat3_5,
     /// `<|action_start|><|plugin|>{…}<|action_end|>`.
     InternLm,
     /// `<function name="NAME"><param name="KEY">…`.
@@ -101,6 +103,7 @@ impl CallFormat {
             CallFormat::FireFunction => "firefunction",
             CallFormat::Xlam => "xlam",
             CallFormat::GigaChat => "gigachat",
+            CallFormat::GigaChat3_5 => "gigachat-3.5",
             CallFormat::InternLm => "internlm",
             CallFormat::MiniCpm5 => "minicpm5",
             CallFormat::SeedOss => "seed-oss",
@@ -151,6 +154,7 @@ impl CallFormat {
             CallFormat::MiniMaxM2 => xml(&function_xml::MINIMAX),
             CallFormat::DeepSeekV3_2 => xml(&function_xml::DSML),
             CallFormat::DeepSeekV4 => xml(&function_xml::DSML_TOOL),
+            CallFormat::GigaChat3_5 => xml(&function_xml::GCML),
             CallFormat::Step3 => xml(&function_xml::STEP),
             CallFormat::Llama => Box::new(LlamaSyntax::new()),
             CallFormat::Mistral => Box::new(MistralSyntax::new()),
@@ -196,6 +200,7 @@ const CALL_RULES: &[Rule<CallFormat>] = &[
     rule(&["<minimax:tool_call>"], CallFormat::MiniMaxM2),
     rule(&["｜DSML｜", "function_calls>"], CallFormat::DeepSeekV3_2),
     rule(&["｜DSML｜", "tool_calls>"], CallFormat::DeepSeekV4),
+    rule(&["<｜GCML｜"], CallFormat::GigaChat3_5),
     rule(&["<steptml:invoke"], CallFormat::Step3),
     rule(&["<function name="], CallFormat::MiniCpm5),
     rule(&["<function="], CallFormat::FunctionXml),
@@ -334,8 +339,15 @@ fn first<T: Copy>(
         .map(|rule| rule.format)
 }
 
+/// Markers of formats that are not supported, next to markers of formats that are: Hunyuan 3,
+/// MiniMax M3.
+const UNSUPPORTED: [&str; 2] = ["<tool_sep>", "]<]minimax[>["];
+
 /// The format of a template's tool calls.
 pub(super) fn call_format(template: &str, has_token: &dyn Fn(&str) -> bool) -> Option<CallFormat> {
+    if UNSUPPORTED.iter().any(|marker| template.contains(marker)) {
+        return None;
+    }
     first(CALL_RULES, template, has_token)
 }
 

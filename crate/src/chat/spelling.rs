@@ -95,6 +95,13 @@ const DSML_TAGS: Tags = Tags {
     string_ends: &["</｜DSML｜parameter>"],
 };
 
+const GCML_TAGS: Tags = Tags {
+    key_open: "<｜GCML｜parameter name=\"",
+    value_close: "</｜GCML｜parameter>\n",
+    string_ends: &["</｜GCML｜parameter>"],
+    ..DSML_TAGS
+};
+
 const STEP_TAGS: Tags = Tags {
     key_open: "<steptml:parameter name=\"",
     key_close: "\">",
@@ -364,6 +371,15 @@ fn spelling(format: CallFormat, template: &str) -> Spelling {
                 ..Spelling::default()
             }
         }
+        CallFormat::GigaChat3_5 => Spelling {
+            notation: Notation::Tags(&GCML_TAGS),
+            open: "<｜GCML｜tool_calls>\n",
+            head: "<｜GCML｜invoke name=\"",
+            middle: "\">\n",
+            tail: "</｜GCML｜invoke>\n",
+            close: "</｜GCML｜tool_calls>",
+            ..Spelling::default()
+        },
         CallFormat::Step3 => Spelling {
             notation: Notation::Tags(&STEP_TAGS),
             open: "<｜tool_calls_begin｜>\n",

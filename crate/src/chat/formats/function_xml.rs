@@ -75,6 +75,17 @@ pub(in crate::chat) const DSML_TOOL: XmlMarkers = XmlMarkers {
     ..DSML
 };
 
+/// GigaChat 3.5.
+pub(in crate::chat) const GCML: XmlMarkers = XmlMarkers {
+    openers: ["<｜GCML｜tool_calls>", "<｜GCML｜invoke name=\""],
+    closers: ["</｜GCML｜tool_calls>", "</｜GCML｜invoke>"],
+    parameter: "<｜GCML｜parameter name=\"",
+    parameter_end: "</｜GCML｜parameter>",
+    value_ends: &["</｜GCML｜parameter>"],
+    lead: "",
+    inner: &["｜GCML｜"],
+};
+
 /// Step-3.
 pub(in crate::chat) const STEP: XmlMarkers = XmlMarkers {
     openers: ["<｜tool_calls_begin｜>", "<steptml:invoke name=\""],
