@@ -15,9 +15,8 @@ const NINE: char = '\u{2}';
 const TRUTH: char = '\u{3}';
 
 /// How arguments are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Notation {
-    #[default]
     Json,
     /// `key=value, …` with literals of Python.
     Python,
@@ -38,7 +37,7 @@ struct Tags {
 }
 
 /// The texts of a format.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Spelling {
     notation: Notation,
     open: &'static str,
@@ -50,15 +49,33 @@ struct Spelling {
     is_single: bool,
 }
 
-const JSON: Spelling = Spelling {
+const EMPTY: Spelling = Spelling {
     notation: Notation::Json,
     open: "",
+    head: "",
+    middle: "",
+    tail: "",
+    between: "",
+    close: "",
+    is_single: false,
+};
+
+const JSON: Spelling = Spelling {
     head: "{\"name\": \"",
     middle: "\", \"arguments\": ",
     tail: "}",
     between: ", ",
-    close: "",
-    is_single: false,
+    ..EMPTY
+};
+
+const DSML: Spelling = Spelling {
+    notation: Notation::Tags(&DSML_TAGS),
+    open: "<｜DSML｜function_calls>\n",
+    head: "<｜DSML｜invoke name=\"",
+    middle: "\">\n",
+    tail: "</｜DSML｜invoke>\n",
+    close: "</｜DSML｜function_calls>",
+    ..EMPTY
 };
 
 const XML_TAGS: Tags = Tags {
@@ -133,132 +150,132 @@ fn is_in_one_line(template: &str) -> bool {
 }
 
 /// The spelling of a template's format.
-fn spelling(format: CallFormat, template: &str) -> Spelling {
+fn spelling(format: CallFormat, template: &str) -> &'static Spelling {
     match format {
         // EXAONE 4.
-        CallFormat::Hermes if is_in_one_line(template) => Spelling {
+        CallFormat::Hermes if is_in_one_line(template) => &Spelling {
             head: "<tool_call>{\"name\": \"",
             tail: "}</tool_call>",
             between: "\n",
             ..JSON
         },
-        CallFormat::Hermes => Spelling {
+        CallFormat::Hermes => &Spelling {
             head: "<tool_call>\n{\"name\": \"",
             tail: "}\n</tool_call>",
             between: "\n",
             ..JSON
         },
-        CallFormat::FunctionXml if template.contains(JSON_PARAMETERS) => Spelling {
+        CallFormat::FunctionXml if template.contains(JSON_PARAMETERS) => &Spelling {
             head: "<function=",
             middle: ">",
             tail: "</function>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::FunctionXml => Spelling {
+        CallFormat::FunctionXml => &Spelling {
             notation: Notation::Tags(&XML_TAGS),
             head: "<tool_call>\n<function=",
             middle: ">\n",
             tail: "</function>\n</tool_call>",
             between: "\n",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::Llama => Spelling {
+        CallFormat::Llama => &Spelling {
             middle: "\", \"parameters\": ",
             between: "; ",
             ..JSON
         },
-        CallFormat::Mistral if template.contains("[CALL_ID]") => Spelling {
+        CallFormat::Mistral if template.contains("[CALL_ID]") => &Spelling {
             head: "[TOOL_CALLS]",
             middle: "[CALL_ID]\u{2}[ARGS]",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::Mistral if template.contains("[ARGS]") => Spelling {
+        CallFormat::Mistral if template.contains("[ARGS]") => &Spelling {
             head: "[TOOL_CALLS]",
             middle: "[ARGS]",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::Mistral => Spelling {
+        CallFormat::Mistral => &Spelling {
             open: "[TOOL_CALLS][",
             close: "]",
             ..JSON
         },
-        CallFormat::Lfm2 => Spelling {
+        CallFormat::Lfm2 => &Spelling {
             notation: Notation::Python,
             open: "<|tool_call_start|>[",
             middle: "(",
             tail: ")",
             between: ", ",
             close: "]<|tool_call_end|>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::Granite => Spelling {
+        CallFormat::Granite => &Spelling {
             open: "<|tool_call|>[",
             close: "]",
             ..JSON
         },
-        CallFormat::Phi4 => Spelling {
+        CallFormat::Phi4 => &Spelling {
             open: "<|tool_call|>[",
             close: "]<|/tool_call|>",
             ..JSON
         },
-        CallFormat::Nemotron => Spelling {
+        CallFormat::Nemotron => &Spelling {
             open: "<TOOLCALL>[",
             close: "]</TOOLCALL>",
             ..JSON
         },
-        CallFormat::Harmony => Spelling {
+        CallFormat::Harmony => &Spelling {
             head: "<|channel|>commentary to=functions.",
             middle: " <|constrain|>json<|message|>",
             // A call ends the answer.
             is_single: true,
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::Gemma4 => Spelling {
+        CallFormat::Gemma4 => &Spelling {
             notation: Notation::Delimited("<|\"|>"),
             head: "<|tool_call>call:",
             middle: "{",
             tail: "}<tool_call|>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::FunctionGemma => Spelling {
+        CallFormat::FunctionGemma => &Spelling {
             notation: Notation::Delimited("<escape>"),
             head: "<start_function_call>call:",
             middle: "{",
             tail: "}<end_function_call>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::Glm => {
-            let is_compact = template.contains("<tool_call>{function-name}<arg_key>");
-            Spelling {
-                notation: Notation::Tags(match is_compact {
-                    true => &GLM_COMPACT_TAGS,
-                    false => &GLM_TAGS,
-                }),
-                head: "<tool_call>",
-                middle: if is_compact { "" } else { "\n" },
-                tail: "</tool_call>",
-                between: if is_compact { "" } else { "\n" },
-                ..Spelling::default()
-            }
-        }
-        CallFormat::DeepSeek if template.contains("```json") => Spelling {
+        CallFormat::Glm if template.contains("<tool_call>{function-name}<arg_key>") => &Spelling {
+            notation: Notation::Tags(&GLM_COMPACT_TAGS),
+            head: "<tool_call>",
+            tail: "</tool_call>",
+            ..EMPTY
+        },
+        CallFormat::Glm => &Spelling {
+            notation: Notation::Tags(&GLM_TAGS),
+            head: "<tool_call>",
+            middle: "\n",
+            tail: "</tool_call>",
+            between: "\n",
+            ..EMPTY
+        },
+        CallFormat::DeepSeek if template.contains("```json") => &Spelling {
             open: "<｜tool▁calls▁begin｜>",
             head: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
             middle: "\n```json\n",
             tail: "\n```<｜tool▁call▁end｜>",
             between: "\n",
             close: "<｜tool▁calls▁end｜>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::DeepSeek => Spelling {
+        CallFormat::DeepSeek => &Spelling {
             open: "<｜tool▁calls▁begin｜>",
             head: "<｜tool▁call▁begin｜>",
             middle: "<｜tool▁sep｜>",
             tail: "<｜tool▁call▁end｜>",
             close: "<｜tool▁calls▁end｜>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::CommandR => Spelling {
+        CallFormat::CommandR => &Spelling {
             open: "Action: ```json\n[\n",
             head: "    {\n        \"tool_name\": \"",
             middle: "\",\n        \"parameters\": ",
@@ -267,7 +284,7 @@ fn spelling(format: CallFormat, template: &str) -> Spelling {
             close: "\n]```",
             ..JSON
         },
-        CallFormat::CommandR7b => Spelling {
+        CallFormat::CommandR7b => &Spelling {
             open: "<|START_ACTION|>[\n",
             head: "    {\"tool_call_id\": \"\u{1}\", \"tool_name\": \"",
             middle: "\", \"parameters\": ",
@@ -275,119 +292,115 @@ fn spelling(format: CallFormat, template: &str) -> Spelling {
             close: "\n]<|END_ACTION|>",
             ..JSON
         },
-        CallFormat::KimiK2 => Spelling {
+        CallFormat::KimiK2 => &Spelling {
             open: "<|tool_calls_section_begin|>",
             head: "<|tool_call_begin|>functions.",
             middle: ":\u{1}<|tool_call_argument_begin|>",
             tail: "<|tool_call_end|>",
             close: "<|tool_calls_section_end|>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::ToolCalls => Spelling {
+        CallFormat::ToolCalls => &Spelling {
             open: "<tool_calls>[",
             close: "]</tool_calls>",
             ..JSON
         },
-        CallFormat::FireFunction => Spelling {
+        CallFormat::FireFunction => &Spelling {
             open: " functools[",
             close: "]",
             ..JSON
         },
-        CallFormat::Xlam => Spelling {
+        CallFormat::Xlam => &Spelling {
             open: "[",
             close: "]",
             ..JSON
         },
-        CallFormat::GigaChat => Spelling {
-            head: match template.contains("<|function_call|>") {
-                true => "<|function_call|>{\"name\": \"",
-                false => "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"",
-            },
-            // A call ends the answer.
+        // A call ends the answer.
+        CallFormat::GigaChat if template.contains("<|function_call|>") => &Spelling {
+            head: "<|function_call|>{\"name\": \"",
             is_single: true,
             ..JSON
         },
-        CallFormat::InternLm => Spelling {
+        CallFormat::GigaChat => &Spelling {
+            head: "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"",
+            is_single: true,
+            ..JSON
+        },
+        CallFormat::InternLm if template.contains("\"arguments\"") => &Spelling {
             head: "<|action_start|><|plugin|>\n{\"name\": \"",
-            middle: match template.contains("\"arguments\"") {
-                true => JSON.middle,
-                false => "\", \"parameters\": ",
-            },
             tail: "}<|action_end|>",
             between: "",
             ..JSON
         },
-        CallFormat::Functionary => Spelling {
+        CallFormat::InternLm => &Spelling {
+            head: "<|action_start|><|plugin|>\n{\"name\": \"",
+            middle: "\", \"parameters\": ",
+            tail: "}<|action_end|>",
+            between: "",
+            ..JSON
+        },
+        CallFormat::Functionary => &Spelling {
             middle: "\n",
             between: ">>>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::Olmo3 => Spelling {
+        CallFormat::Olmo3 => &Spelling {
             notation: Notation::Python,
             open: "<function_calls>",
             middle: "(",
             tail: ")",
             between: "\n",
             close: "</function_calls>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::MiniCpm5 => Spelling {
+        CallFormat::MiniCpm5 => &Spelling {
             notation: Notation::Tags(&MINICPM_TAGS),
             head: "<function name=\"",
             middle: "\">",
             tail: "</function>",
             between: "\n",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::SeedOss => Spelling {
+        CallFormat::SeedOss => &Spelling {
             notation: Notation::Tags(&SEED_TAGS),
             head: "<seed:tool_call>\n<function=",
             middle: ">\n",
             tail: "</function>\n</seed:tool_call>",
             between: "\n",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::MiniMaxM2 => Spelling {
+        CallFormat::MiniMaxM2 => &Spelling {
             notation: Notation::Tags(&INVOKE_TAGS),
             open: "<minimax:tool_call>\n",
             head: "<invoke name=\"",
             middle: "\">\n",
             tail: "</invoke>\n",
             close: "</minimax:tool_call>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::DeepSeekV3_2 | CallFormat::DeepSeekV4 => {
-            let [open, close] = match format {
-                CallFormat::DeepSeekV4 => ["<｜DSML｜tool_calls>\n", "</｜DSML｜tool_calls>"],
-                _ => ["<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>"],
-            };
-            Spelling {
-                notation: Notation::Tags(&DSML_TAGS),
-                open,
-                head: "<｜DSML｜invoke name=\"",
-                middle: "\">\n",
-                tail: "</｜DSML｜invoke>\n",
-                close,
-                ..Spelling::default()
-            }
-        }
-        CallFormat::GigaChat3_5 => Spelling {
+        CallFormat::DeepSeekV3_2 => &DSML,
+        CallFormat::DeepSeekV4 => &Spelling {
+            open: "<｜DSML｜tool_calls>\n",
+            close: "</｜DSML｜tool_calls>",
+            ..DSML
+        },
+        CallFormat::GigaChat3_5 => &Spelling {
             notation: Notation::Tags(&GCML_TAGS),
             open: "<｜GCML｜tool_calls>\n",
             head: "<｜GCML｜invoke name=\"",
             middle: "\">\n",
             tail: "</｜GCML｜invoke>\n",
             close: "</｜GCML｜tool_calls>",
-            ..Spelling::default()
+            ..EMPTY
         },
-        CallFormat::Step3 => Spelling {
+        CallFormat::Step3 => &Spelling {
             notation: Notation::Tags(&STEP_TAGS),
             open: "<｜tool_calls_begin｜>\n",
             head: "<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"",
             middle: "\">\n",
             tail: "</steptml:invoke><｜tool_call_end｜>\n",
             close: "<｜tool_calls_end｜>",
-            ..Spelling::default()
+            ..EMPTY
         },
     }
 }
