@@ -7,10 +7,12 @@ use jerboa::exec::{EncoderInput, EncoderModel, Precision, PrecisionOptions, RunO
 use jerboa::gpu::DeviceOptions;
 use jerboa::ir::{Activation, Pooling};
 use jerboa::plan::Fusions;
-use jerboa::task::Task;
+use jerboa::task::{Task, TaskModel};
 use jerboa_tests::golden::{Golden, golden, load_encoder};
 use jerboa_tests::{open, relative_l2};
 use pollster::block_on;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
 
 const LIMIT: f64 = 2e-4;
@@ -162,15 +164,10 @@ fn vectors_equal_the_reference() {
 /// (tests/golden/scripts/make_bidirectional.py).
 #[test]
 fn a_decoder_without_a_causal_mask_embeds() {
-    let folder = Folder::new("bidirectional");
-    let config = std::fs::read(golden("models/qwen3_embedding/config.json")).expect("a config");
+    let fields = json!({"is_causal": false});
+    let folder = bidirectional_folder("bidirectional", &fields);
+    let config = std::fs::read(folder.0.join("config.json")).expect("a config");
     let mut config: Value = serde_json::from_slice(&config).expect("JSON");
-    config["is_causal"] = json!(false);
-    folder.write("config.json", config.to_string());
-    folder.copy(
-        "models/qwen3_embedding/model.safetensors",
-        "model.safetensors",
-    );
 
     let head = vector_head("qwen3_embedding", Pooling::Last);
     let options = RunOptions {
@@ -202,6 +199,100 @@ fn a_decoder_without_a_causal_mask_embeds() {
         .expect_err("bidirectional")
         .to_string();
     assert!(refusal.contains("is_causal = false"), "{refusal}");
+}
+
+/// Classes, model types and fields that say the same as `is_causal = false`.
+#[test]
+fn decoders_of_bidirectional_classes_embed() {
+    let read = |file| {
+        Golden::read(&golden(&format!(
+            "models/qwen3_embedding/{file}.safetensors"
+        )))
+    };
+    let (lengths, expected) = (read("lengths"), read("bidirectional").floats("embedding"));
+    let head = vector_head("qwen3_embedding", Pooling::Last);
+    let own = "modeling_qwen3_encoder.Qwen3EncoderModel";
+    for fields in [
+        json!({"architectures": ["Qwen3BidirectionalModel"]}),
+        json!({"architectures": ["Qwen3BiModel"], "model_type": "qwen3_bidirec"}),
+        json!({"auto_map": {"AutoModel": own}}),
+        json!({"use_bidirectional_attention": true}),
+    ] {
+        let folder = bidirectional_folder("bidirectional-class", &fields);
+        let options = RunOptions {
+            max_context: Some(300),
+            ..RunOptions::default()
+        };
+        let encoder = load_encoder(open(&exact()), &folder.0, &head, options).expect("an encoder");
+        let found = normalized(run(&encoder, &strings(&lengths)), encoder.cols());
+        let error = relative_l2(&found, &expected);
+        assert!(error < LIMIT, "{fields}: {error:e}");
+    }
+    // Their rerankers pool and prompt in code of their own.
+    let class = "Qwen3BidirectionalForSequenceClassification";
+    let folder = bidirectional_folder("bidirectional-score", &json!({"architectures": [class]}));
+    let options = RunOptions::default();
+    let refusal = load_encoder(open(&exact()), &folder.0, &EncoderHead::Score, options)
+        .map(|_| ())
+        .expect_err("a reranker");
+    assert!(refusal.to_string().contains("bidirectional"), "{refusal}");
+}
+
+/// The projection of voyage-4-nano's `linear.weight`, which has no module of its own.
+#[test]
+fn a_projection_of_tokens_applies_after_pooling() {
+    let fields = json!({"architectures": ["Qwen3BidirectionalModel"], "num_labels": 4});
+    let folder = bidirectional_folder("bidirectional-projection", &fields);
+    folder.write("tokenizer.json", minilm_tokenizer());
+    let ids = vec![7u32, 3, 9, 200, 4];
+    let embed = |folder: &Folder| {
+        let loaded = load(&folder.0, None, &exact(), RunOptions::default()).expect("a model");
+        let TaskModel::Embed(embedder) = loaded else {
+            panic!("{:?}", loaded.task())
+        };
+        let text = EncoderInput {
+            ids: ids.clone(),
+            ..EncoderInput::default()
+        };
+        run(&embedder.encoder.model, &[text])
+    };
+    let pooled = embed(&folder);
+    let weight: Vec<f32> = (0..4 * pooled.len())
+        .map(|n| ((n * 37 % 101) as f32 - 50.0) / 64.0)
+        .collect();
+    let path = folder.0.join("model.safetensors");
+    let bytes = std::fs::read(&path).expect("a checkpoint");
+    let stored = SafeTensors::deserialize(&bytes).expect("a checkpoint");
+    let own = bytemuck::cast_slice(&weight);
+    let own = TensorView::new(Dtype::F32, vec![4, pooled.len()], own).expect("a tensor");
+    let mut tensors: Vec<(String, TensorView<'_>)> = stored
+        .iter()
+        .map(|(name, tensor)| (name.to_string(), tensor))
+        .collect();
+    tensors.push(("linear.weight".into(), own));
+    let written = safetensors::serialize(tensors, None).expect("a checkpoint");
+    folder.write("model.safetensors", written);
+    let expected: Vec<f32> = weight
+        .chunks_exact(pooled.len())
+        .map(|row| row.iter().zip(&pooled).map(|(w, x)| w * x).sum())
+        .collect();
+    assert!(relative_l2(&embed(&folder), &expected) < LIMIT);
+}
+
+/// A copy of the golden embedding decoder with other fields in config.json.
+fn bidirectional_folder(name: &str, fields: &Value) -> Folder {
+    let folder = Folder::new(name);
+    let config = std::fs::read(golden("models/qwen3_embedding/config.json")).expect("a config");
+    let mut config: Value = serde_json::from_slice(&config).expect("JSON");
+    for (key, value) in fields.as_object().into_iter().flatten() {
+        config[key.as_str()] = value.clone();
+    }
+    folder.write("config.json", config.to_string());
+    folder.copy(
+        "models/qwen3_embedding/model.safetensors",
+        "model.safetensors",
+    );
+    folder
 }
 
 #[test]

@@ -3,8 +3,9 @@
 
 use super::folder::{Folder, load};
 use half::{bf16, f16};
+use jerboa::arch::{self, Container};
 use jerboa::exec::{EncoderInput, EncoderModel, RunOptions};
-use jerboa::format::gguf::MetadataValue;
+use jerboa::format::gguf::{self, MetadataValue};
 use jerboa::gpu::DeviceOptions;
 use jerboa::task::{Task, TaskModel};
 use jerboa_tests::gguf::GgufFile;
@@ -323,6 +324,52 @@ fn vectors_are_those_of_the_folder() {
     }
 }
 
+/// Decoders with `attention.causal = false`, and llama.cpp's architecture that implies it.
+#[test]
+fn decoders_without_a_causal_mask_embed() {
+    let read = |file| {
+        Golden::read(&golden(&format!(
+            "models/qwen3_embedding/{file}.safetensors"
+        )))
+    };
+    let (lengths, expected) = (read("lengths"), read("bidirectional").floats("embedding"));
+    let mut qwen = converted("qwen3_embedding", "qwen3", QWEN3, 3);
+    qwen.set("qwen3.attention.causal", MetadataValue::Bool(false));
+    for pooling in [Some(3), None] {
+        if pooling.is_none() {
+            // The attention alone says that it embeds, by the mean of all tokens.
+            qwen.set("qwen3.pooling_type", MetadataValue::Int(0));
+        }
+        let loaded = opened("gguf-bidirectional", &qwen, None).expect("a model");
+        let TaskModel::Embed(embedder) = &loaded else {
+            panic!("{:?}", loaded.task())
+        };
+        let warnings = loaded.info()["warnings"].to_string();
+        if pooling.is_none() {
+            assert!(warnings.contains("the mean of all tokens"), "{warnings}");
+            continue;
+        }
+        let mut found = rows(&embedder.encoder.model, &lengths);
+        for row in found.chunks_exact_mut(embedder.encoder.model.cols()) {
+            let length = row.iter().map(|v| v * v).sum::<f32>().sqrt();
+            row.iter_mut().for_each(|v| *v /= length);
+        }
+        let error = relative_l2(&found, &expected);
+        assert!(error < LIMIT, "{error:e}");
+    }
+    let mut nemotron = GgufFile::new("llama-embed");
+    nemotron.set("llama-embed.block_count", MetadataValue::Int(1));
+    let header = gguf::parse(
+        "model.gguf",
+        &nemotron.bytes(),
+        nemotron.bytes().len() as u64,
+    );
+    let header = header.expect("a header").expect("a whole header");
+    let spec = arch::find_gguf(&header).expect("a known architecture");
+    let config = arch::load_config(header.config(spec, &Default::default()), Container::Gguf);
+    assert!(arch::is_bidirectional(&config) && config.model_type() == "llama");
+}
+
 #[test]
 fn scores_are_those_of_the_folder() {
     let file = converted("xlm_roberta_reranker", "bert", BERT, 4);
@@ -434,8 +481,8 @@ fn tasks() {
         loaded.info()["warnings"]
     );
     qwen.set("qwen3.attention.causal", MetadataValue::Bool(false));
-    let message = refusal("gguf-both-ways", &qwen, Task::Embed);
-    assert!(message.contains("attention.causal"), "{message}");
+    let message = refusal("gguf-both-ways", &qwen, Task::Generate);
+    assert!(message.contains("bidirectional"), "{message}");
     qwen.set("qwen3.pooling_type", MetadataValue::Int(9));
     let message = refusal("gguf-pooling", &qwen, Task::Embed);
     assert!(message.contains("pooling_type = 9"), "{message}");

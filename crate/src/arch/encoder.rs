@@ -4,6 +4,7 @@
 
 use super::blocks::{NormSpec, embed, linear_act, norm};
 use super::config::{Config, LoadConfig};
+use super::direction::{check_score, embeds_bidirectionally, is_bidirectional};
 use crate::ir::{
     Activation, Attention, Combine, Dim, Embed, Graph, GraphBuilder, IdSource, Linear, Mask, Op,
     Pool, Pooling, ValueId, WeightKind,
@@ -16,7 +17,7 @@ const MAX_ENCODER_HEAD_DIM: usize = 512;
 /// A dense layer after pooling. sentence-transformers stores each in its own folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DenseLayer {
-    /// The folder, also the prefix of its tensors.
+    /// The folder, also the prefix of its tensors; empty for a layer of the model's own files.
     pub path: String,
     /// Input columns.
     pub inputs: usize,
@@ -104,8 +105,18 @@ pub enum HeadlessEncoder {
         /// Builds the family's classification head.
         classification_head: Option<HeadBuilder>,
     },
-    /// A decoder, which becomes an encoder with causal attention.
+    /// A decoder, which becomes an encoder.
     Decoder(Graph),
+}
+
+impl DenseLayer {
+    /// Prefix of the layer's tensors; without a folder it is a tensor of the model itself.
+    fn name(&self) -> String {
+        match self.path.as_str() {
+            "" => "linear".into(),
+            path => format!("{path}/linear"),
+        }
+    }
 }
 
 impl HeadlessEncoder {
@@ -194,16 +205,25 @@ fn with_head(
     b.finish(out, None)
 }
 
-/// Returns whether a decoder's attention is bidirectional. transformers reads this field of every
-/// decoder; embedding models set it.
-pub(super) fn is_bidirectional(config: Config<'_>) -> bool {
-    !config.flag_or("is_causal", true)
-}
-
 /// Converts a decoder's graph to an encoder of packed sequences: no KV cache, and each sequence
 /// attends only to its own tokens.
 fn from_decoder(config: Config<'_>, graph: Graph, head: &EncoderHead) -> Result<Graph> {
-    let mut b = GraphBuilder::resume(without_caches(graph, is_bidirectional(config)));
+    let is_bidirectional = match head {
+        EncoderHead::Hidden | EncoderHead::Vector { .. } => embeds_bidirectionally(config),
+        EncoderHead::Score | EncoderHead::LogitDifference { .. } => is_bidirectional(config),
+    };
+    if matches!(head, EncoderHead::Score) {
+        check_score(config)?;
+    }
+    let is_recurrent = |op: &Op| op.state().is_some() && !matches!(op, Op::Attention(_));
+    if graph.nodes.iter().any(|node| is_recurrent(&node.op)) {
+        return Err(Error::UnsupportedOption {
+            architecture: config.architecture(),
+            option: "embedding and reranking with convolution or recurrent layers".into(),
+            hint: "Use a model whose layers all have attention.".into(),
+        });
+    }
+    let mut b = GraphBuilder::resume(without_caches(graph, is_bidirectional));
     let hidden = b.graph().hidden;
     let cols = b.cols(hidden);
     let head_pooling = match head {
@@ -298,14 +318,7 @@ fn dense_layers(b: &mut GraphBuilder, mut x: ValueId, layers: &[DenseLayer]) -> 
                 reason,
             });
         }
-        x = dense(
-            b,
-            &format!("{}/linear", layer.path),
-            x,
-            layer.outputs,
-            layer.bias,
-            layer.act,
-        );
+        x = dense(b, &layer.name(), x, layer.outputs, layer.bias, layer.act);
     }
     Ok(x)
 }

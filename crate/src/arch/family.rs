@@ -3,6 +3,7 @@
 //! file.
 
 use super::config::{Config, Container, LoadConfig};
+use super::direction::normalize_direction;
 use super::encoder::{EncoderBody, HeadBuilder};
 use super::standard::{RopeByType, normalize};
 use super::vision::{self, VisionEncoderGraph, VisionSpec};
@@ -86,6 +87,7 @@ impl Family {
 /// Normalizes a configuration: the text model's fields at the top, RoPE parameters in one object,
 /// and the family's defaults for absent fields of a config.json.
 pub fn load_config(mut json: Value, container: Container) -> LoadConfig {
+    normalize_direction(&mut json);
     let unknown_class = normalize_class(&mut json);
     let raw = LoadConfig::from_fields(json, container);
     let family = find_family(raw.fields());

@@ -16,10 +16,21 @@ pub(super) static FAMILIES: &[Family] = &[
         classes: &["LlamaForCausalLM"],
         model_types: &["llama"],
         decoder: Some(llama),
-        gguf: &[gguf::GgufSpec {
-            interleaved_rope: true,
-            ..gguf::GgufSpec::new("llama", "llama", "LlamaForCausalLM")
-        }],
+        gguf: &[
+            gguf::GgufSpec {
+                interleaved_rope: true,
+                ..gguf::GgufSpec::new("llama", "llama", "LlamaForCausalLM")
+            },
+            // llama.cpp's architecture for `LlamaBidirectionalModel`, which has no causal mask.
+            gguf::GgufSpec {
+                interleaved_rope: true,
+                set_fixed_fields: |file, out| {
+                    gguf::set_common_fields(file, out);
+                    out.insert("is_causal".into(), false.into());
+                },
+                ..gguf::GgufSpec::new("llama-embed", "llama", "LlamaBidirectionalModel")
+            },
+        ],
         mlc: &[mlc::MlcSpec::new("llama", "llama", "LlamaForCausalLM")],
         ..Family::EMPTY
     },

@@ -8,6 +8,7 @@ pub mod blocks;
 mod clip;
 pub mod config;
 mod deepseek;
+mod direction;
 pub mod encoder;
 mod ernie;
 mod exaone;
@@ -48,7 +49,7 @@ pub mod vision;
 mod whisper;
 
 use crate::format::Checkpoint;
-use crate::ir::{Graph, GraphBuilder};
+use crate::ir::{Graph, GraphBuilder, Pooling};
 use crate::util::map::SortedSet;
 use crate::{Error, Result};
 use config::Config;
@@ -181,7 +182,32 @@ pub fn is_encoder(config: &LoadConfig) -> bool {
 /// Returns whether attention is bidirectional: of an encoder, or of a decoder for embeddings with
 /// `is_causal = false`. Such models cannot generate text.
 pub fn is_bidirectional(config: &LoadConfig) -> bool {
-    is_encoder(config) || encoder::is_bidirectional(config.fields())
+    is_encoder(config) || direction::is_bidirectional(config.fields())
+}
+
+/// Returns the class that a decoder's repository brings for embedding in code of its own, where the
+/// configuration does not say whether it attends to both sides.
+pub fn unread_embedding_class(config: &LoadConfig) -> Option<&str> {
+    if is_encoder(config) {
+        return None;
+    }
+    direction::unread_class(config.fields())
+}
+
+/// Returns the pooling that an embedding model's config.json names, or else the default of
+/// sentence-transformers for its attention.
+///
+/// # Errors
+/// `UnsupportedOption` for an unknown name.
+pub fn default_pooling(config: &LoadConfig) -> Result<Pooling> {
+    let default = match is_bidirectional(config) {
+        true => Pooling::Mean,
+        false => Pooling::Last,
+    };
+    match is_encoder(config) {
+        true => Ok(default),
+        false => Ok(direction::pooling(config.fields())?.unwrap_or(default)),
+    }
 }
 
 /// Builds the graph of a model as an encoder of packed sequences. A decoder becomes an encoder with
@@ -311,14 +337,15 @@ pub fn check_generates(config: &LoadConfig) -> Result<()> {
     if is_speech_to_text(config) {
         return Ok(());
     }
-    decoder_builder(config)?;
-    if encoder::is_bidirectional(config.fields()) {
+    let has_decoder = find_by_model_type(config.fields(), |f| f.decoder.is_some()).is_some();
+    if has_decoder && direction::is_bidirectional(config.fields()) {
         return Err(Error::UnsupportedOption {
             architecture: config.fields().architecture(),
             option: "text generation with is_causal = false".into(),
             hint: "Its attention is bidirectional. Load it with the task 'embed'.".into(),
         });
     }
+    decoder_builder(config)?;
     Ok(())
 }
 

@@ -12,11 +12,11 @@ use super::task_files::open_task_files;
 use super::text_encoder::{EncoderText, TextEncoder, open_encoder};
 use super::text_pipeline::TextPipeline;
 use super::vision::VisionPipeline;
-use crate::arch::{self, PositionScheme};
+use crate::arch::{self, DenseLayer, PositionScheme};
 use crate::exec::{EncoderInput, EncoderModel, ModelFiles, OverlayId, PendingRows, RunOptions};
 use crate::gpu::Gpu;
 use crate::hub::{AbortFlag, Source};
-use crate::ir::Pooling;
+use crate::ir::{Activation, Pooling};
 use crate::text::Tokenizer;
 use crate::util::clock::now_ms;
 use crate::util::sort::sort_by;
@@ -158,6 +158,7 @@ impl EmbedderFiles {
             None => sentence,
         };
         let shared = arch::joint_embedding(&files.config);
+        let pooling = arch::default_pooling(&files.config)?;
         let mut sentence = sentence.unwrap_or_else(|| {
             if shared.is_some() {
                 return SentenceTransformersConfig {
@@ -165,17 +166,20 @@ impl EmbedderFiles {
                     ..SentenceTransformersConfig::with_pooling(Pooling::Last)
                 };
             }
-            let is_causal = !arch::is_bidirectional(&files.config);
             warnings.push(
                 "modules.json is missing: embeddings use the default pooling of sentence-transformers."
                     .to_string(),
             );
-            SentenceTransformersConfig::with_pooling(if is_causal {
-                Pooling::Last
-            } else {
-                Pooling::Mean
-            })
+            SentenceTransformersConfig::with_pooling(pooling)
         });
+        if let Some(class) = arch::unread_embedding_class(&files.config) {
+            warnings.push(format!(
+                "The repository's code for '{class}' (\"auto_map\") does not run: embeddings use causal attention. \
+                 If that code attends to both sides, set \"is_causal\": false in config.json."
+            ));
+        }
+        let projection = token_projection(&files, sentence.pooling)?;
+        sentence.dense.splice(0..0, projection);
         let positions = files.headless_encoder()?.positions();
         let read = EncoderText::read(source, &files).await?;
         warnings.extend(read.warnings);
@@ -208,6 +212,36 @@ impl EmbedderFiles {
             warnings,
         })
     }
+}
+
+/// Returns the projection of each token's last hidden state in voyage-4-nano's `linear.weight`. It
+/// has no bias, so it gives the same after pooling.
+///
+/// # Errors
+/// `UnsupportedOption` with pooling by maximum.
+fn token_projection(files: &ModelFiles, pooling: Pooling) -> Result<Option<DenseLayer>> {
+    let class = files.config.class();
+    let stored = files.weights.iter().find(|w| w.name == "linear.weight");
+    let Some([outputs, inputs]) = stored
+        .filter(|_| class.ends_with("BidirectionalModel"))
+        .map(|weight| &weight.shape[..])
+    else {
+        return Ok(None);
+    };
+    if pooling == Pooling::Max {
+        return Err(Error::UnsupportedOption {
+            architecture: class.into(),
+            option: "pooling_mode = max with 'linear.weight'".into(),
+            hint: "Use a model with mean, cls or lasttoken pooling.".into(),
+        });
+    }
+    Ok(Some(DenseLayer {
+        path: String::new(),
+        inputs: *inputs,
+        outputs: *outputs,
+        bias: false,
+        act: Activation::None,
+    }))
 }
 
 /// Turns text into the input of an embedding model: prompt, special tokens, length and padding.

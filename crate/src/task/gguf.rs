@@ -3,14 +3,8 @@
 use super::sentence_transformers::SentenceTransformersConfig;
 use crate::arch::{self, DenseLayer};
 use crate::exec::ModelFiles;
-use crate::format::gguf::Gguf;
 use crate::ir::{Activation, Pooling};
 use crate::{Error, Result};
-
-/// Whether the model's attention is causal.
-pub(super) fn can_generate(files: &ModelFiles) -> bool {
-    !arch::is_encoder(&files.config) && files.gguf.as_ref().is_none_or(Gguf::is_causal)
-}
 
 /// Returns the embedding settings of a GGUF model.
 pub(super) fn gguf_embedding_config(
@@ -21,7 +15,7 @@ pub(super) fn gguf_embedding_config(
         return Err(Error::Internal("the GGUF header is missing".into()));
     };
     let architecture = header.architecture();
-    let encoder = arch::is_encoder(&files.config);
+    let is_bidirectional = arch::is_bidirectional(&files.config);
     let refuse = |option: String, hint: &str| {
         Err(Error::UnsupportedOption {
             architecture: format!("GGUF {architecture}"),
@@ -40,15 +34,9 @@ pub(super) fn gguf_embedding_config(
             );
         }
         None | Some(0) => {
-            let pooling = if encoder {
-                Pooling::Mean
-            } else {
-                Pooling::Last
-            };
-            let by = if encoder {
-                "the mean of all tokens"
-            } else {
-                "the last token"
+            let (pooling, by) = match is_bidirectional {
+                true => (Pooling::Mean, "the mean of all tokens"),
+                false => (Pooling::Last, "the last token"),
             };
             warnings.push(format!(
                 "{architecture}.pooling_type is missing: embeddings are {by}."
@@ -62,10 +50,6 @@ pub(super) fn gguf_embedding_config(
             );
         }
     };
-    if !encoder && !header.is_causal() {
-        let hint = "Bidirectional attention is supported for BERT models and EmbeddingGemma.";
-        return refuse(format!("{architecture}.attention.causal = false"), hint);
-    }
     let layers = header.dense_layers().into_iter();
     let dense = layers.map(|([outputs, inputs], path, bias)| DenseLayer {
         path: path.into(),

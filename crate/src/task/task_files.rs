@@ -1,10 +1,10 @@
 //! Reads what tells a model's task before its weights are loaded.
 
-use super::gguf::can_generate;
 use super::kind::{Task, TaskHints, refuse};
 use super::sentence_transformers::SentenceTransformersConfig;
 use super::serves_task::{LoadFuture, TaskFiles};
 use crate::Result;
+use crate::arch;
 use crate::exec::ModelFiles;
 use crate::format::gguf::Gguf;
 use crate::hub::{Phase, Source};
@@ -64,7 +64,7 @@ pub(super) async fn open_task_files(
         TaskFiles::Folder { config, .. } => task.check(config, name)?,
         TaskFiles::Container(files) => {
             task.check_container(files.config.container())?;
-            if task == Task::Generate && implied == Task::Embed && !can_generate(files) {
+            if task == Task::Generate && arch::is_bidirectional(&files.config) {
                 let reason = "'generate' is not possible: the attention of this model is bidirectional. Use 'embed'.";
                 return Err(refuse(reason.into()));
             }

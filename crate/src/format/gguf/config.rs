@@ -25,7 +25,7 @@ pub struct RopeFactors {
 }
 
 /// Metadata fields copied unchanged: GGUF's name without the architecture, config.json's.
-const COMMON_FIELDS: [(&str, &str); 24] = [
+const COMMON_FIELDS: [(&str, &str); 25] = [
     ("embedding_length", "hidden_size"),
     ("block_count", "num_hidden_layers"),
     ("feed_forward_length", "intermediate_size"),
@@ -56,6 +56,7 @@ const COMMON_FIELDS: [(&str, &str); 24] = [
     ("logit_scale", "logits_scaling"),
     ("shortconv.l_cache", "conv_L_cache"),
     ("attention.value_length", "v_head_dim"),
+    ("attention.causal", "is_causal"),
 ];
 
 impl Gguf {
@@ -116,11 +117,6 @@ impl Gguf {
     /// Pooling type: 0 none, 1 mean, 2 first token, 3 last token, 4 rank; `None` if not specified.
     pub fn pooling_type(&self) -> Option<i64> {
         self.field("pooling_type").and_then(Meta::as_i64)
-    }
-
-    /// Whether attention is causal.
-    pub fn is_causal(&self) -> bool {
-        self.field("attention.causal") != Some(&Meta::Bool(false))
     }
 
     /// The dense layers after pooling: [rows, columns], the original's module name, whether there
