@@ -327,6 +327,9 @@ impl Vocabulary {
         let parser = match self.parser(constraint.compile()?) {
             Ok(parser) => parser,
             Err(error) => {
+                if let Constraint::JsonSchema(schema) = constraint {
+                    return Err(invalid(with_empty_list(error, schema)));
+                }
                 let Constraint::Answer(spec) = constraint else {
                     return Err(invalid(error));
                 };
@@ -503,6 +506,17 @@ fn reason(text: &str) -> String {
     match line.char_indices().nth(MAX_REASON) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
+    }
+}
+
+/// The reason, or the list without values inside a schema that nothing matches.
+fn with_empty_list(reason: String, schema: &Value) -> String {
+    let is_unmatched = reason.contains("nsatisfiable");
+    match schema::empty_list(schema).filter(|(_, at)| is_unmatched && !at.is_empty()) {
+        Some((key, at)) => {
+            format!("the '{key}' at '{at}' is empty, so no value matches. List at least one value.")
+        }
+        None => reason,
     }
 }
 

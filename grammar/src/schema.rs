@@ -144,20 +144,41 @@ fn check_references(root: &Value) -> Result<(), String> {
 /// The pointers of schemas that have a name: `#ANCHOR`, or the URI of an `$id`.
 fn schema_names(schema: &Value) -> Vec<(String, String)> {
     let mut names = Vec::new();
+    each_pointer(schema, |pointer, fields| {
+        for key in ["$anchor", "$dynamicAnchor"] {
+            if let Some(name) = fields.get(key).and_then(Value::as_str) {
+                names.push((format!("#{name}"), pointer.to_owned()));
+            }
+        }
+        // Drafts up to 7 write an anchor as an `$id` with a number sign.
+        if let Some(name) = fields.get("$id").and_then(Value::as_str) {
+            names.push((name.trim_end_matches('#').to_owned(), pointer.to_owned()));
+        }
+    });
+    names
+}
+
+/// Where a schema lists no value: the keyword and the pointer of the schema inside it.
+pub fn empty_list(schema: &Value) -> Option<(&'static str, String)> {
+    let mut found = None;
+    each_pointer(schema, |pointer, fields| {
+        let is_empty = |key: &&str| fields.get(*key) == Some(&Value::Array(Vec::new()));
+        if let Some(key) = ["enum", "anyOf", "oneOf"].into_iter().find(is_empty) {
+            found = Some((key, pointer.to_owned()));
+        }
+    });
+    found
+}
+
+/// Calls `f` with the pointer of a schema and of each schema inside it. Values of `const`, `enum`,
+/// `default` and `examples` are data.
+fn each_pointer<'a>(schema: &'a Value, mut f: impl FnMut(&str, &'a Map<String, Value>)) {
     let mut open = vec![(String::new(), schema)];
     while let Some((pointer, schema)) = open.pop() {
         let Value::Object(fields) = schema else {
             continue;
         };
-        for key in ["$anchor", "$dynamicAnchor"] {
-            if let Some(name) = fields.get(key).and_then(Value::as_str) {
-                names.push((format!("#{name}"), pointer.clone()));
-            }
-        }
-        // Drafts up to 7 write an anchor as an `$id` with a number sign.
-        if let Some(name) = fields.get("$id").and_then(Value::as_str) {
-            names.push((name.trim_end_matches('#').to_owned(), pointer.clone()));
-        }
+        f(&pointer, fields);
         for (key, value) in fields {
             let inner = format!("{pointer}/{}", pointer_segment(key));
             match (key.as_str(), value) {
@@ -179,7 +200,6 @@ fn schema_names(schema: &Value) -> Vec<(String, String)> {
             }
         }
     }
-    names
 }
 
 /// A name as part of a pointer, by RFC 6901.

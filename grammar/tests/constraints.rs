@@ -409,6 +409,18 @@ fn unenforceable_keywords_are_refused_with_a_reason() {
             json!({ "enum": [] }),
             "an 'enum' or 'anyOf' is empty, so no value matches. List at least one",
         ),
+        (
+            json!({ "type": "object", "properties": { "a": { "enum": [] } }, "required": ["a"] }),
+            "the 'enum' at '/properties/a' is empty, so no value matches. List at least one",
+        ),
+        (
+            json!({ "type": "array", "minItems": 1, "items": { "anyOf": [] } }),
+            "the 'anyOf' at '/items' is empty, so no value matches.",
+        ),
+        (
+            json!({ "$ref": "#/$defs/a", "$defs": { "a": { "properties": { "b~": { "enum": [] } }, "required": ["b~"], "type": "object" } } }),
+            "the 'enum' at '/$defs/a/properties/b~0' is empty",
+        ),
         (json!({ "not": { "type": "string" } }), "not"),
         (json!({ "type": "string", "pattern": "(" }), ""),
         (json!({ "type": "strange" }), ""),
