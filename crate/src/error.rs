@@ -27,14 +27,38 @@ fn not_found_advice(url: &str) -> &'static str {
     }
 }
 
+/// The part of a message that advises a call of a page, for hosts that name it otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Advice {
+    /// What it is about: `source` of a model, `token` of the Hub, `server_token` of another server.
+    pub about: &'static str,
+    /// The part of the message.
+    pub text: &'static str,
+}
+
+const SOURCE_ADVICE: Advice = Advice {
+    about: "source",
+    text: "files selected by the user",
+};
+const TOKEN_ADVICE: Advice = Advice {
+    about: "token",
+    text: "loadModel(name, { token })",
+};
+const SERVER_TOKEN_ADVICE: Advice = Advice {
+    about: "server_token",
+    text: "loadModel(url, { token })",
+};
+
 fn gated_advice(url: &str, status: u16) -> String {
     if is_on_hub(url) {
         format!(
-            "is gated (HTTP {status}). Accept the model's terms on its page, then pass a token with read access: loadModel(name, {{ token }})."
+            "is gated (HTTP {status}). Accept the model's terms on its page, then pass a token with read access: {}.",
+            TOKEN_ADVICE.text
         )
     } else {
         format!(
-            "refuses access (HTTP {status}). Make the folder readable, or pass a token that its server accepts: loadModel(url, {{ token }})."
+            "refuses access (HTTP {status}). Make the folder readable, or pass a token that its server accepts: {}.",
+            SERVER_TOKEN_ADVICE.text
         )
     }
 }
@@ -47,7 +71,8 @@ pub enum Error {
     // -------------------------------------------------------------------------------
     /// A model name that is neither `org/name`, a URL nor a list of files.
     #[error(
-        "'{name}' is not a model name: {reason}. Use 'org/name', the URL of a folder, or files selected by the user."
+        "'{name}' is not a model name: {reason}. Use 'org/name', the URL of a folder, or {}.",
+        SOURCE_ADVICE.text
     )]
     ModelName {
         /// The name given by the caller.
@@ -346,6 +371,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// The part of the message that hosts other than a page name otherwise.
+    pub fn advice(&self) -> Option<Advice> {
+        match self {
+            Self::ModelName { .. } => Some(SOURCE_ADVICE),
+            Self::Gated { url, .. } if is_on_hub(url) => Some(TOKEN_ADVICE),
+            Self::Gated { .. } => Some(SERVER_TOKEN_ADVICE),
+            _ => None,
+        }
+    }
+
     /// Whether the error implies that a file of the model is wrong or missing.
     pub(crate) fn implicates_file(&self) -> bool {
         self.implicates_content()
@@ -422,4 +457,33 @@ codes! {
     NotFinite => "not_finite",
     Quota => "quota",
     Internal => "internal",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_a_part_of_the_message() {
+        let gated = |url: &str| Error::Gated {
+            url: url.into(),
+            status: 401,
+        };
+        for (error, about) in [
+            (gated("https://huggingface.co/a/b/resolve/main/x"), "token"),
+            (gated("https://example.org/model/x"), "server_token"),
+            (
+                Error::ModelName {
+                    name: "x".into(),
+                    reason: "it has no owner".into(),
+                },
+                "source",
+            ),
+        ] {
+            let advice = error.advice().expect("advice");
+            assert_eq!(advice.about, about);
+            assert!(error.to_string().contains(advice.text), "{error}");
+        }
+        assert_eq!(Error::Internal("x".into()).advice(), None);
+    }
 }

@@ -306,6 +306,7 @@ export class Completions {
       throw new JerboaError(
         "chat_template",
         `${info.model} has no chat template: it is a base model that continues text. Call model.generate(prompt) instead.`,
+        { advice: { about: "model.generate", text: "Call model.generate(prompt)" } },
       );
     }
     if (p.max_tokens !== undefined && p.max_completion_tokens !== undefined && p.max_tokens !== p.max_completion_tokens) {

@@ -74,10 +74,12 @@ const SAMPLING: CommandOption[] = [
 /** The highest port of TCP. */
 const MAX_PORT = 65_535;
 
+/** The package's name of a flag's option. */
+export const optionName = (flag: string): string => flag.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
+
 /** The values of flags under the names of the package's options. */
 function fields(values: Record<string, unknown>, flags: CommandOption[]): Record<string, unknown> {
-  const camel = (name: string): string => name.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
-  return Object.fromEntries(flags.filter(({ name }) => values[name] !== undefined).map(({ name }) => [camel(name), values[name]]));
+  return Object.fromEntries(flags.filter(({ name }) => values[name] !== undefined).map(({ name }) => [optionName(name), values[name]]));
 }
 
 /** The same for requests in OpenAI's form. */

@@ -2,10 +2,10 @@
 
 import process, { argv, exit, stderr, stdout } from "node:process";
 import { parseArgs } from "node:util";
-import { COMMANDS, type Command, type CommandOption, LOAD_FLAGS } from "./cli-commands.js";
+import { COMMANDS, type Command, type CommandOption, LOAD_FLAGS, optionName } from "./cli-commands.js";
 import { completionScript } from "./cli-completion.js";
 import { note, print, printJson } from "./cli-output.js";
-import { JerboaError } from "./errors.js";
+import { JerboaError, worded } from "./errors.js";
 import { endThreads } from "./node-platform.js";
 
 /** A command line that cannot be run. */
@@ -117,26 +117,36 @@ async function run(args: string[]): Promise<number> {
   }
 }
 
-/** The commands that call methods of a model, for the advice in errors. */
-const METHOD_COMMANDS: Record<string, string> = { "model.generate": "run", "model.embed": "embed", "model.transcribe": "transcribe", "model.audio.speech.create": "speak" };
+/** What this command line has for the calls that errors advise. */
+const TERMS: Record<string, string> = {
+  "model.generate": "use 'jerboa run'",
+  "model.embed": "use 'jerboa embed'",
+  "model.transcribe": "use 'jerboa transcribe'",
+  "model.audio.speech.create": "use 'jerboa speak'",
+  source: "the path of a folder or .gguf file that exists",
+  token: "--token TOKEN, or set HF_TOKEN",
+  server_token: "--token TOKEN",
+};
 
-/** Advice of the package for JavaScript, and that for a command line. */
-const ADVICE: readonly (readonly [RegExp, string])[] = [
-  [/^loadModel: /, ""],
-  [/pass a token with read access: loadModel\(name, \{ token \}\)/, "pass a token with read access: --token TOKEN, or set HF_TOKEN"],
-  [/pass a token that its server accepts: loadModel\(url, \{ token \}\)/, "pass a token that its server accepts: --token TOKEN"],
-  [/Use 'org\/name', the URL of a folder, or files selected by the user\./, "Use 'org/name', the URL of a folder, or the path of a folder or .gguf file that exists."],
-  [/\bmaxContext\b/g, "--max-context"],
-  [/\bmaxMemory\b/g, "--max-memory"],
-];
+/** The message of an error with the names of commands and flags. */
+function flagged(error: JerboaError): string {
+  // Only names that are no words, such as maxContext.
+  const flags = LOAD_FLAGS.map(({ name }) => [optionName(name), `--${name}`] as const).filter(([option]) => /[A-Z]/.test(option));
+  const text = flags.reduce((said, [option, flag]) => said.replaceAll(option, flag), worded(error, TERMS));
+  return text.startsWith(LOAD_PREFIX) ? text.slice(LOAD_PREFIX.length) : text;
+}
+
+/** What errors of options begin with: the method that a page calls. */
+const LOAD_PREFIX = "loadModel: ";
 
 function report(thrown: unknown): number {
   if (thrown instanceof UsageError) {
     note(`jerboa: ${thrown.message}${/^usage:/.test(thrown.message) ? "\n" : ". "}See 'jerboa --help'.`);
     return 2;
   }
-  const { code, message: text } = JerboaError.from(thrown);
-  const message = ADVICE.reduce((said, [pattern, advice]) => said.replace(pattern, advice), text).replace(/call (model\.[\w.]+) instead/, (advice, call: string) => (METHOD_COMMANDS[call] ? `use 'jerboa ${METHOD_COMMANDS[call]}' instead` : advice));
+  const error = JerboaError.from(thrown);
+  const { code } = error;
+  const message = flagged(error);
   if (argv.includes("--json")) printJson({ error: { code, message } });
   else note(`jerboa: ${message}`);
   return code === "request" && /unknown option|must be/.test(message) ? 2 : 1;

@@ -22,6 +22,14 @@ export type JerboaErrorCode =
   // the router
   | "remote_refused";
 
+/** The part of a message that advises a call, for hosts that name the call otherwise. */
+export interface Advice {
+  /** What it is about: a method such as `model.embed`, the `source` of a model, the `token` of the Hub, the `server_token` of another server. */
+  about: string;
+  /** The part of the message. */
+  text: string;
+}
+
 /**
  * Every error of this package. `code` is stable and meant for programs; `message` is for people and says what to do.
  */
@@ -29,26 +37,37 @@ export class JerboaError extends Error {
   override readonly name = "JerboaError";
   /** The stable error code. */
   readonly code: JerboaErrorCode;
+  /** What the message advises to call in a page, for hosts that are none. */
+  readonly advice: Advice | undefined;
 
-  constructor(code: JerboaErrorCode, message: string, options?: ErrorOptions) {
+  constructor(code: JerboaErrorCode, message: string, options?: ErrorOptions & { advice?: Advice | undefined }) {
     // Text of the engine, a browser or a server may end with a period or not.
     const text = message.replace(/([^.])\.\.(?=\s|$)/g, "$1.");
     // Consoles take a period after an address for a part of it.
     super(/^$|https?:\/\/\S+$/.test(text) ? text : sentence(text), options);
     this.code = code;
+    this.advice = options?.advice;
   }
 
   /** Converts anything thrown to a `JerboaError`: the engine's plain objects, a browser's exception, a string. */
   static from(thrown: unknown): JerboaError {
     if (thrown instanceof JerboaError) return thrown;
     if (typeof thrown === "object" && thrown !== null) {
-      const { name, code, message } = thrown as { name?: unknown; code?: unknown; message?: unknown };
-      if (typeof code === "string" && typeof message === "string") return new JerboaError(code as JerboaErrorCode, message, { cause: thrown });
+      const { name, code, message, advice } = thrown as { name?: unknown; code?: unknown; message?: unknown; advice?: Advice };
+      if (typeof code === "string" && typeof message === "string") return new JerboaError(code as JerboaErrorCode, message, { cause: thrown, advice });
       if (name === "AbortError") return new JerboaError("aborted", "The operation was aborted.", { cause: thrown });
       if (typeof message === "string") return new JerboaError("internal", internal(String(name ?? "Error"), message), { cause: thrown });
     }
     return new JerboaError("internal", internal("Error", textOf(thrown)), { cause: thrown });
   }
+}
+
+/** The message of an error for a host that names calls as `terms` do, by what the advice is about. */
+export function worded({ message, advice }: JerboaError, terms: Record<string, string>): string {
+  const term = advice && terms[advice.about];
+  if (!term) return message;
+  const begins = /^[A-Z]/.test(advice.text);
+  return message.replace(advice.text, () => (begins ? term[0]!.toUpperCase() + term.slice(1) : term));
 }
 
 /** Whether an exception means that WebAssembly stopped in the middle of its work: a trap, a panic or a stack overflow. */
@@ -103,8 +122,8 @@ export function noBrowser(): JerboaError {
 }
 
 /** The error of an invalid request: contradictory options or unknown names. */
-export function invalidRequest(message: string): JerboaError {
-  return new JerboaError("request", message);
+export function invalidRequest(message: string, advice?: Advice): JerboaError {
+  return new JerboaError("request", message, { advice });
 }
 
 function internal(name: string, message: string): string {

@@ -26,7 +26,7 @@ export type {
 export type { LogitsProcessor, StepOptions, StoppingCriterion } from "./steps.js";
 export type { Generation, GenerationGroup, GroupEvent, GroupPiece } from "./generation.js";
 export { JerboaError } from "./errors.js";
-export type { JerboaErrorCode } from "./errors.js";
+export type { Advice, JerboaErrorCode } from "./errors.js";
 export { deleteForeignStore, persistStorage, storageReport } from "./storage.js";
 export type { ForeignStore, StorageReport } from "./storage.js";
 export type {

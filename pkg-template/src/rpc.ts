@@ -1,6 +1,6 @@
 /** RPC over a message port: results with transfer, aborts, events, and errors with their codes. */
 
-import { aborted, JerboaError, type JerboaErrorCode, unloaded } from "./errors.js";
+import { type Advice, aborted, JerboaError, type JerboaErrorCode, unloaded } from "./errors.js";
 import { CLOSE_TIMEOUT_MS, isolated, WORKER_LOCK_TIMEOUT_MS, WORKER_MAX_PINGS, WORKER_PING_MS } from "./waits.js";
 import type { Backend, CallOptions, Method, Methods } from "./engine-calls.js";
 import type { Port } from "./platform.js";
@@ -14,7 +14,7 @@ type RpcReply =
   | { id: number; event: unknown }
   | { id: number; question: number; asked: unknown }
   | { id: number; result: unknown }
-  | { id: number; error: { code: JerboaErrorCode; message: string }; fatal: boolean }
+  | { id: number; error: { code: JerboaErrorCode; message: string; advice: Advice | undefined }; fatal: boolean }
   | { pong: true }
   | { lock: string }
   | { closed: true };
@@ -46,8 +46,8 @@ export function serve(port: Port, backend: ServedBackend, gpu?: boolean): void {
       const result = await backend.call(method as never, args as never, { signal: controller.signal, onEvent, onQuestion });
       send({ id, result }, transferables(result));
     } catch (thrown) {
-      const { code, message } = JerboaError.from(thrown);
-      send({ id, error: { code, message }, fatal: backend.trap !== undefined });
+      const { code, message, advice } = JerboaError.from(thrown);
+      send({ id, error: { code, message, advice }, fatal: backend.trap !== undefined });
     } finally {
       running.delete(id);
     }
@@ -214,7 +214,7 @@ export class RemoteBackend implements Backend {
     if (!("error" in message || "result" in message)) return;
     this.#pending.delete(message.id);
     if ("error" in message) {
-      const error = new JerboaError(message.error.code, message.error.message);
+      const error = new JerboaError(message.error.code, message.error.message, { advice: message.error.advice });
       pending.reject(error);
       if (!message.fatal) return;
       this.#fail(error);

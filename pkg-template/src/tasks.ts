@@ -15,5 +15,6 @@ const TASKS: Record<string, readonly [is: string, call: string]> = {
 /** The error of calling a model for a task that it does not support. */
 export function wrongTask(info: ModelInfo, cannot: string): JerboaError {
   const [is, call] = TASKS[info.task] ?? [`a model for '${info.task}'`, "the method of its task"];
-  return invalidRequest(`${info.model} ${cannot}: it is ${is}, call ${call} instead.`);
+  const text = `call ${call}`;
+  return invalidRequest(`${info.model} ${cannot}: it is ${is}, ${text} instead.`, { about: call, text });
 }

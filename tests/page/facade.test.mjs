@@ -1010,6 +1010,18 @@ test("embeddings, similarity, ranking", async () => {
   assert.deepEqual([...new Float32Array(Uint8Array.from(atob(base64.data[0].embedding), (c) => c.charCodeAt(0)).buffer)], [1, 1, 0]);
   await assert.rejects(model.embed("a", { task: "query", prompt: "q: " }), refusal("request", /'task' and 'prompt' cannot be combined/));
   await assert.rejects(model.generate("x"), refusal("request", /org\/embed cannot generate text: it is an embedding model, call model\.embed instead\./));
+  // Hosts other than a page name the calls their way.
+  assert.deepEqual((await model.generate("x").catch((error) => error)).advice, { about: "model.embed", text: "call model.embed" });
+  const { port1, port2 } = new MessageChannel();
+  rpc.serve(port1, new host.Host(fake));
+  const remote = new rpc.RemoteBackend(port2, () => [port1, port2].forEach((port) => port.close()));
+  [port1, port2].forEach((port) => port.start());
+  for (const loading of [load("org/gated"), remote.call("load", [{ model: "org/gated" }])]) {
+    const gated = await loading.catch((error) => error);
+    assert.deepEqual([gated.code, gated.advice], ["gated", { about: "token", text: "loadModel(name, { token })" }]);
+    assert.ok(gated.message.includes(gated.advice.text), gated.message);
+  }
+  await remote.close();
   assert.equal(jerboa.similarity([1, 0], [0, 1]), 0);
   assert.deepEqual(jerboa.similarity([3, 4], [[3, 4], [-3, -4]]), [1, -1]);
   assert.throws(() => jerboa.similarity([1], [1, 2]), refusal("request", /1 and 2 components/));

@@ -1,17 +1,24 @@
 //! Conversions between the engine's values and JavaScript.
 
+use crate::error::Advice;
 use crate::{Error, Result};
-use js_sys::Reflect;
+use js_sys::{Object, Reflect};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_wasm_bindgen::Serializer;
 use wasm_bindgen::prelude::*;
 
-/// An error as the facade expects it: `{ name, code, message }`.
+/// An error as the facade expects it: `{ name, code, message, advice }`.
 pub fn to_js(error: &Error) -> JsValue {
     let object = js_sys::Error::new(&error.to_string());
     object.set_name("JerboaError");
     // Setting a property of a fresh object cannot fail.
     let _ = Reflect::set(&object, &"code".into(), &error.code().into());
+    if let Some(Advice { about, text }) = error.advice() {
+        let advice = Object::new();
+        let _ = Reflect::set(&advice, &"about".into(), &about.into());
+        let _ = Reflect::set(&advice, &"text".into(), &text.into());
+        let _ = Reflect::set(&object, &"advice".into(), &advice);
+    }
     object.into()
 }
 

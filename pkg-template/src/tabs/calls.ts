@@ -15,7 +15,7 @@ export interface Call {
 export type CallMessage = { id: string; from?: string } & ({ call: Call } | { abort: true });
 
 /** To the page: the head of an answer, its body piece by piece, its end. */
-export type ReplyMessage = { id: string } & ({ status: number; type: string } | { bytes: Uint8Array } | { end: true } | { failure: { code: JerboaErrorCode; message: string } });
+export type ReplyMessage = { id: string } & ({ status: number; type: string } | { bytes: Uint8Array } | { end: true } | { failure: { code: JerboaErrorCode; message: string; advice: JerboaError["advice"] } });
 
 /** The lock that a caller holds while it lives. */
 const callerLock = (caller: string): string => `jerboa:tabs:caller:${caller}`;
@@ -59,8 +59,8 @@ export class CallServer {
       for (let read = await reader?.read(); read && !read.done; read = await reader?.read()) reply({ id, bytes: read.value });
       reply({ id, end: true });
     } catch (thrown) {
-      const { code, message } = JerboaError.from(thrown);
-      if (!controller.signal.aborted) reply({ id, failure: { code, message } });
+      const { code, message, advice } = JerboaError.from(thrown);
+      if (!controller.signal.aborted) reply({ id, failure: { code, message, advice } });
     } finally {
       this.#running.delete(key);
     }
@@ -135,7 +135,7 @@ export class Calls {
     if (!pending) return;
     if ("failure" in message) {
       this.#end(id);
-      const error = new JerboaError(message.failure.code, message.failure.message);
+      const error = new JerboaError(message.failure.code, message.failure.message, { advice: message.failure.advice });
       pending.reject(error);
       pending.stream?.error(error);
     } else if ("status" in message) {

@@ -8,7 +8,7 @@ export async function withMainErrors<T>(run: () => Promise<T>): Promise<T> {
     return await run();
   } catch (thrown) {
     if (thrown instanceof JerboaError) throw thrown;
-    const { code, message } = JerboaError.from(thrown);
-    throw new JerboaError(code, message, { cause: thrown });
+    const { code, message, advice } = JerboaError.from(thrown);
+    throw new JerboaError(code, message, { cause: thrown, advice });
   }
 }

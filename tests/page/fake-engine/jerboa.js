@@ -11,8 +11,8 @@ export default async function init(input) {
 }
 
 const pause = (ms = 1) => new Promise((resolve) => setTimeout(resolve, ms));
-const fail = (code, message) => {
-  throw { name: "JerboaError", code, message };
+const fail = (code, message, advice) => {
+  throw { name: "JerboaError", code, message, advice };
 };
 
 /** A killed page: never resolves. Announces itself on the channel of the test that kills pages. */
@@ -57,7 +57,7 @@ export class Engine {
     if (options.model === "kills/pages" && options.maxContext !== 1024) await killed();
     if (options.model === "no/network") fail("network", "downloading no/network failed: offline. Load the model again to resume the download.");
     if (options.model === "no/such") fail("not_found", "no/such was not found. Check the name.");
-    if (String(options.model).includes("gated")) fail("gated", "it is gated (HTTP 401). Pass a token: loadModel(name, { token }).");
+    if (String(options.model).includes("gated")) fail("gated", "it is gated (HTTP 401). Pass a token: loadModel(name, { token }).", { about: "token", text: "loadModel(name, { token })" });
     // Loads of these end on request, or never.
     const late = String(options.model).includes("late");
     const endless = late || String(options.model).includes("endless");
