@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { bodyLimit, requestTooLarge } from "./check.js";
 import { note } from "./cli-output.js";
 import { JerboaError, textOf } from "./errors.js";
+import { withRequestId } from "./http.js";
 
 /** The address of the server, and which clients it accepts. */
 export interface ServeOptions {
@@ -41,8 +42,8 @@ export function originOf(given: string): string {
 }
 
 function errorResponse(status: number, code: string, message: string, headers: Record<string, string> = {}): Response {
-  const type = status === 401 ? "authentication_error" : status < 500 ? "invalid_request_error" : "server_error";
-  return Response.json({ error: { message, type, param: null, code } }, { status, headers });
+  const type = status < 500 ? "invalid_request_error" : "server_error";
+  return withRequestId(Response.json({ error: { message, type, param: null, code } }, { status, headers }));
 }
 
 /** Starts a server that runs until it is closed. */
@@ -79,7 +80,7 @@ export async function startServer(options: ServeOptions): Promise<RunningServer>
 async function answer(request: IncomingMessage, response: ServerResponse, handler: typeof fetch | undefined, options: ServeOptions, signal: AbortSignal): Promise<void> {
   const origin = request.headers.origin;
   const allowed = origin === undefined || options.origins.includes("*") || options.origins.includes(origin) || isLocalOrigin(origin);
-  const cors: Record<string, string> = allowed && origin !== undefined ? { "access-control-allow-origin": origin, "access-control-allow-headers": request.headers["access-control-request-headers"] ?? "*", "access-control-allow-methods": METHODS, vary: "Origin" } : {};
+  const cors: Record<string, string> = allowed && origin !== undefined ? { "access-control-allow-origin": origin, "access-control-allow-headers": request.headers["access-control-request-headers"] ?? "*", "access-control-allow-methods": METHODS, "access-control-expose-headers": "x-request-id, x-should-retry", vary: "Origin" } : {};
   // Browsers send simple requests of any page without asking, and only hide the answers from it.
   const result = allowed ? await respond(request, handler, options, signal) : errorResponse(403, "forbidden_origin", `Pages of '${origin}' may not use this server. Start it with --origin ${origin}.`);
   response.writeHead(result.status, { ...Object.fromEntries(result.headers), ...cors });

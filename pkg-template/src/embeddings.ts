@@ -1,6 +1,6 @@
 /** Embeddings of text and images, and reranking, in Jerboa's API and OpenAI's. */
 
-import { checked, describe, everyItem, listOf, MAX_ITEMS, renamed, requireValid, valid, validator } from "./check.js";
+import { atOption, checked, describe, everyItem, listOf, MAX_ITEMS, renamed, requireValid, valid, validator } from "./check.js";
 import type { EngineEmbedOptions, ModelInfo } from "./contract.js";
 import { aborted, invalidRequest, unloaded } from "./errors.js";
 import type { Backend } from "./engine-calls.js";
@@ -177,6 +177,7 @@ function textsOf(where: string, input: unknown): string[] {
 
 /** Texts, or lists of token ids; a list of numbers is one input. */
 function textsOrIds(where: string, input: unknown): (string | Uint32Array)[] {
+  if (input === "" || (Array.isArray(input) && input.length === 0)) throw atOption(where, "input", invalidRequest(`${where}: 'input' is ${input === "" ? "an empty string" : "an empty array"}. Pass at least one text.`));
   const isIds = (each: unknown): each is number[] => everyItem(each, isTokenId) && (each as number[]).length > 0;
   if (isIds(input)) return [Uint32Array.from(input)];
   if (everyItem(input, isIds) && (input as []).length > 0) return (input as number[][]).map((each) => Uint32Array.from(each));

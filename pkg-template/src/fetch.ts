@@ -2,7 +2,8 @@
 
 import { pcm16, wavHeader } from "./audio-input.js";
 import { atOption, bodyLimit, checked, describe, everyItem, faultyOptions, requestTooLarge, valid, validator } from "./check.js";
-import { failures, invalidRequest, JerboaError, textOf as messageOf } from "./errors.js";
+import { failures, invalidRequest, JerboaError, textOf as messageOf, worded } from "./errors.js";
+import { requestOf, withRequestId } from "./http.js";
 import { UNUSABLE_MODEL } from "./load.js";
 import type { Model } from "./model.js";
 import { RERANK_SPEC } from "./schema.js";
@@ -57,20 +58,8 @@ export function createFetch(models: ServedModels): typeof fetch {
         reject(signal.reason);
       });
     });
-    return Promise.race([respond(registry, request, controller), isAborted]);
+    return Promise.race([respond(registry, request, controller).then(withRequestId), isAborted]);
   };
-}
-
-/** The request of a call. Servers such as Nitro and h3 pass objects of their own, which `Request` does not accept. */
-function requestOf(input: RequestInfo | URL, init?: RequestInit): Request {
-  try {
-    return new Request(input, init);
-  } catch (thrown) {
-    const { url, method, headers, body, signal } = Object(input) as Partial<Request>;
-    if (typeof url !== "string" || !method || !headers) throw thrown;
-    // Node requires `duplex` for a stream, and its types do not know it.
-    return new Request(url, { method, headers: [...headers], ...(signal ? { signal } : {}), ...(body ? { body, duplex: "half" } : {}), ...init } as RequestInit);
-  }
 }
 
 /** Answers a request. Errors become responses. */
@@ -345,22 +334,26 @@ async function listModels(registry: ModelRegistry, pathname: string): Promise<Re
   return Response.json(entry(registry.isSingle ? registry.names()[0]! : wanted));
 }
 
-/** The endpoints that call methods of a model, for the advice in errors. */
-const METHOD_ENDPOINTS: Record<string, string> = { "model.generate": "completions", "model.embed": "embeddings", "model.rerank": "rerank", "model.transcribe": "audio/transcriptions", "model.audio.speech.create": "audio/speech" };
+/** The endpoints of the methods that errors advise: clients of HTTP cannot call them. */
+const ENDPOINTS: Record<string, string> = { "model.generate": "completions", "model.embed": "embeddings", "model.rerank": "rerank", "model.transcribe": "audio/transcriptions", "model.audio.speech.create": "audio/speech" };
 
-/** A message for clients of HTTP, who cannot call the methods that it advises. */
-function endpointAdvice(message: string, base: string): string {
-  return message.replace(/(c)all (model\.[\w.]+)(\(\w*\))? instead/i, (advice, first: string, call: string) => (METHOD_ENDPOINTS[call] ? `${first === "C" ? "Use" : "use"} POST ${base}${METHOD_ENDPOINTS[call]} instead` : advice));
-}
+/** OpenAI's names of codes that its clients look for. */
+const OPENAI_CODES: Record<string, string> = { model_name: "model_not_found", context_full: "context_length_exceeded" };
 
-/** An error in OpenAI's format, with its status code. `base` is the URL path of the API. */
+/**
+ * An error in OpenAI's format, with its status code; `jerboa_code` is the package's own code. `base` is the URL path of
+ * the API.
+ */
 function described(thrown: unknown, base = "/v1/"): [body: { error: object }, status: number] {
   if (thrown instanceof HttpError) return [{ error: { message: thrown.message, code: thrown.code, param: null, type: "invalid_request_error" } }, thrown.status];
   const error = JerboaError.from(thrown);
-  const { code, message } = error;
+  const { code } = error;
+  const terms = Object.fromEntries(Object.entries(ENDPOINTS).map(([call, path]) => [call, `use POST ${base}${path}`]));
+  // LangChain knows the error by these words.
+  const message = `${code === "context_full" ? "The request exceeds the model's maximum context length: " : ""}${worded(error, terms)}`;
   // Clients repeat what fails with 500, the AI SDK also against `x-should-retry`. A model that cannot run here is not loaded again.
   const status = loaderFailures.has(error) ? 500 : (STATUS[code] ?? (UNUSABLE_MODEL.has(code) ? 422 : 500));
-  return [{ error: { message: endpointAdvice(message, base), code, param: faultyOptions.get(error) ?? null, type: status < 500 ? "invalid_request_error" : "server_error" } }, status];
+  return [{ error: { message, code: OPENAI_CODES[code] ?? code, param: faultyOptions.get(error) ?? null, type: status < 500 ? "invalid_request_error" : "server_error", jerboa_code: code } }, status];
 }
 
 /** The response of an error. The header stops clients from retrying: the result would be the same. */

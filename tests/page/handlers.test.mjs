@@ -74,7 +74,7 @@ for (const [name, start] of Object.entries(SERVERS)) {
       const { data } = await client.embeddings.create({ model: "embed", input: ["a", "bb"] });
       assert.deepEqual(data.map(({ embedding }) => embedding.length), [3, 3]);
       assert.deepEqual((await client.models.list()).data.map(({ id }) => id), ["chat", "embed"]);
-      await assert.rejects(client.chat.completions.create({ model: "other", messages }), { status: 404, code: "model_name" });
+      await assert.rejects(client.chat.completions.create({ model: "other", messages }), { status: 404, code: "model_not_found" });
       const controller = new AbortController();
       const long = [{ role: "user", content: "word ".repeat(5000) }];
       let seen = 0;

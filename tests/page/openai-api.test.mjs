@@ -198,7 +198,7 @@ test("one fetch serves several models by name, and loads them on demand", async 
   assert.equal(loads, 1, "a model is loaded once");
   assert.equal((await client.models.retrieve("embed")).id, "embed");
   await assert.rejects(client.models.retrieve("other"), (error) => error.status === 404);
-  await assert.rejects(client.chat.completions.create({ model: "gpt", messages: user("x") }), (error) => error.status === 404 && error.code === "model_name" && /no model 'gpt' here. Use chat, embed, rank, broken/.test(error.message));
+  await assert.rejects(client.chat.completions.create({ model: "gpt", messages: user("x") }), (error) => error.status === 404 && error.code === "model_not_found" && error.error.jerboa_code === "model_name" && /no model 'gpt' here. Use chat, embed, rank, broken/.test(error.message));
   await assert.rejects(client.embeddings.create({ model: "chat", input: "x" }), (error) => error.status === 400 && /cannot embed/.test(error.message));
   const post = (path, body) => jerboa.createFetch(models)(`http://jerboa/v1/${path}`, { method: "POST", body: JSON.stringify(body) });
   assert.match((await (await post("completions", { prompt: "x" })).json()).error.message, /must name a 'model': chat, embed/);
@@ -335,6 +335,38 @@ test("errors over HTTP name the endpoint that works", async () => {
     assert.match(await said(name, "chat/completions", chat), new RegExp(`, use POST /api/v1/${endpoint} instead\\.$`));
   }
   assert.match(await said("org/name", "embeddings", { input: "x" }), /, use POST \/api\/v1\/completions instead\.$/);
+});
+
+test("errors and answers have what OpenAI's clients read", async () => {
+  const over = () => { throw new jerboa.JerboaError("context_full", "the prompt has 300 tokens, but the context holds only 256"); };
+  const fetch = jerboa.createFetch({ chat: await load(), embed: await load("org/embed"), over });
+  const client = new OpenAI({ apiKey: "none", baseURL: "http://jerboa/v1", fetch });
+  const failed = (call) => call.then(() => assert.fail("an answer"), (error) => error);
+  const chat = (model) => client.chat.completions.create({ model, messages: user("x") });
+  for (const [error, kind, code, own] of [
+    [await failed(chat("gpt")), OpenAI.NotFoundError, "model_not_found", "model_name"],
+    [await failed(chat("over")), OpenAI.BadRequestError, "context_length_exceeded", "context_full"],
+    [await failed(client.embeddings.create({ model: "chat", input: "x" })), OpenAI.BadRequestError, "request", "request"],
+  ]) {
+    assert.ok(error instanceof kind, String(error));
+    assert.deepEqual([error.code, error.type, error.error.jerboa_code], [code, "invalid_request_error", own]);
+    assert.match(error.requestID, /^req_[0-9a-f]{32}$/);
+  }
+  assert.match((await failed(chat("over"))).message, /maximum context length: the prompt has 300 tokens/);
+  // What LangChain retries with a shorter prompt.
+  const { ChatOpenAI } = await import("@langchain/openai");
+  const langchain = new ChatOpenAI({ apiKey: "none", model: "over", configuration: { baseURL: "http://jerboa/v1", fetch }, maxRetries: 0 });
+  assert.equal((await failed(langchain.invoke("x"))).name, "ContextOverflowError");
+  for (const input of ["", []]) {
+    const error = await failed(client.embeddings.create({ model: "embed", input }));
+    assert.deepEqual([error.status, error.type, error.param], [400, "invalid_request_error", "input"]);
+    assert.match(error.message, /'input' is an empty (string|array)\. Pass at least one text\./);
+  }
+  const answer = await chat("chat");
+  assert.match(answer._request_id, /^req_/);
+  assert.notEqual(answer._request_id, (await chat("chat"))._request_id);
+  const { response } = await client.chat.completions.create({ model: "chat", messages: user("x"), stream: true }).withResponse();
+  assert.match(response.headers.get("x-request-id"), /^req_/);
 });
 
 test("requests of servers that are no instances of Request are answered", async () => {

@@ -70,9 +70,21 @@ test("by default nothing leaves the device, even if the model cannot load", opti
   const { ask, lines } = open();
   assert.deepEqual(await ask("chat"), ["one two", "local"]);
   await assert.rejects(ask("broken"), { status: 404, code: "not_found" });
-  await assert.rejects(ask("other"), { status: 404, code: "model_name" });
+  await assert.rejects(ask("other"), { status: 404, code: "model_not_found" });
   assert.deepEqual(received, []);
   assert.deepEqual(lines.filter((line) => line.startsWith("warn")), []);
+});
+
+test("requests of servers that are no instances of Request are routed", options, async () => {
+  const { fetch } = open({ policy: "local" });
+  // As h3 makes `event.req`: Request's prototype without its private fields.
+  const native = new Request("http://jerboa/v1/chat/completions", { method: "POST", body: JSON.stringify({ model: "chat", messages }), headers: { "content-type": "application/json" } });
+  const { url, method, headers, body } = native;
+  const fields = { url, method, headers, body, signal: undefined };
+  const lookalike = Object.create(Request.prototype, Object.fromEntries(Object.entries(fields).map(([name, value]) => [name, { value }])));
+  const response = await fetch(lookalike);
+  assert.deepEqual([response.headers.get("x-jerboa-route"), (await response.json()).choices[0].message.content], ["local", "one two"]);
+  await assert.rejects(fetch({}), TypeError);
 });
 
 test("local-first: the server answers for models that cannot run here, and each such request is logged", options, async () => {

@@ -180,7 +180,7 @@ test("aborts, errors and whole answers cross tabs", options, async () => {
     const next = await (await post(body)).json();
     return [whole.choices[0].message.content, wrong.status, (await wrong.json()).error.code, models.data.map(({ id }) => id), ended, next.choices[0].message.content];
   }, { body: question("two"), long: question(long) });
-  assert.deepEqual(found, ["two", 404, "model_name", ["chat"], "AbortError", "two"]);
+  assert.deepEqual(found, ["two", 404, "model_not_found", ["chat"], "AbortError", "two"]);
   await context.close();
 });
 

@@ -1,5 +1,6 @@
 /** Routes requests to models of this device, or, where the application says so, to a server. */
 
+import { requestOf, withRequestId } from "../http.js";
 import { createFetch, JerboaError, type ServedModels } from "../index.js";
 import { observed, Reporter, type TelemetryOptions } from "./telemetry.js";
 
@@ -85,7 +86,7 @@ export function createRouter(options: RouterOptions): typeof fetch {
   const here = local && createFetch(local);
   return async (input, init) => {
     const start = Date.now();
-    const request = new Request(input, init);
+    const request = requestOf(input, init);
     const sent = await parts(request);
     const asked: RouteRequest = { path: pathOf(request), model: typeof sent.json?.["model"] === "string" ? sent.json["model"] : sent.formModel, body: sent.json };
     const routes = typeof policy === "string" ? ORDERS[policy]! : [await policy(asked)].flat();
@@ -175,8 +176,8 @@ async function runRemote(remote: RemoteServer | undefined, request: Request, { b
 async function mayTryOther(route: Route, response: Response): Promise<boolean> {
   if (response.ok) return false;
   if (route === "remote") return isUnreachable(response.status);
-  const { error } = ((await response.clone().json().catch(() => ({}))) ?? {}) as { error?: { code?: string } };
-  const { code = "internal" } = error ?? {};
+  const { error } = ((await response.clone().json().catch(() => ({}))) ?? {}) as { error?: { code?: string; jerboa_code?: string } };
+  const code = error?.jerboa_code ?? error?.code ?? "internal";
   // A request that is refused with 500 has a model whose own loading function failed.
   return TRY_OTHER.has(code) || (code === "request" && response.status >= 500);
 }
@@ -190,7 +191,7 @@ function withRoute(response: Response, route: Route): Response {
 
 /** An error in OpenAI's form, which clients do not retry. */
 function errorResponse({ code, message }: JerboaError): Response {
-  return Response.json({ error: { code, message, type: "invalid_request_error", param: null } }, { status: code === REFUSED ? 403 : 400, headers: { "x-should-retry": "false" } });
+  return withRequestId(Response.json({ error: { code, message, type: "invalid_request_error", param: null, jerboa_code: code } }, { status: code === REFUSED ? 403 : 400, headers: { "x-should-retry": "false" } }));
 }
 
 /** The code of a request to which consent was refused. */

@@ -138,8 +138,8 @@ export async function observed(reporter: Reporter, request: Request, body: Recor
   }
   const type = response.headers.get("content-type") ?? "";
   if (!response.ok) {
-    const failed = (await response.clone().json().catch(() => undefined)) as { error?: { code?: string } } | undefined;
-    end({ "error.type": failed?.error?.code ?? String(response.status), "http.response.status_code": response.status });
+    const failed = (await response.clone().json().catch(() => undefined)) as { error?: { code?: string; jerboa_code?: string } } | undefined;
+    end({ "error.type": failed?.error?.jerboa_code ?? failed?.error?.code ?? String(response.status), "http.response.status_code": response.status });
   } else if (type.includes("event-stream") && response.body) {
     return new Response(watch(response.body, start, end), { status: response.status, headers: response.headers });
   } else if (type.includes("json")) {
@@ -157,7 +157,7 @@ interface Chunk {
   timings?: { prefill_ms?: number };
   response?: Chunk;
   type?: string;
-  error?: { code?: string };
+  error?: { code?: string; jerboa_code?: string };
 }
 
 /** What an answer has reported so far. */
@@ -175,7 +175,7 @@ class Answer {
     this.model = model ?? this.model;
     this.usage = usage ?? this.usage;
     this.prefillMs = timings?.prefill_ms ?? this.prefillMs;
-    if (error) this.error = error.code ?? "server_error";
+    if (error) this.error = error.jerboa_code ?? error.code ?? "server_error";
     for (const { finish_reason: reason } of choices) if (reason) this.reasons.add(reason);
     return this;
   }
