@@ -1,6 +1,6 @@
 /** Requests of the engine in Node: files of this machine, and the Hub with the properties that it states before a redirect. */
 
-import { openAsBlob } from "node:fs";
+import * as fs from "node:fs";
 import { fileURLToPath } from "node:url";
 
 /** Redirects that are followed. */
@@ -11,7 +11,7 @@ const HUB_HEADERS = [["x-linked-etag", "etag"], ["x-repo-commit", "x-repo-commit
 /** The content of a `file:` URL. */
 export async function fetchFile(address: string): Promise<Response> {
   try {
-    return new Response(await openAsBlob(fileURLToPath(address)));
+    return new Response(await fs.openAsBlob(fileURLToPath(address)));
   } catch (thrown) {
     throw new TypeError(`${address} cannot be read: ${(thrown as Error).message}`);
   }

@@ -1,6 +1,7 @@
 /** What Node, Deno and Bun give the package in place of a browser. Optional packages are loaded on first use. */
 
-import { openAsBlob } from "node:fs";
+// A named import of what an old Node lacks fails before node-guard.
+import * as fs from "node:fs";
 import { readFile, readdir, stat } from "node:fs/promises";
 import { homedir, totalmem } from "node:os";
 import { basename, dirname, join, relative, resolve, sep } from "node:path";
@@ -113,7 +114,7 @@ async function localFiles(source: string): Promise<NamedFile[] | undefined> {
   const found = await stat(path).catch(() => undefined);
   if (!found) throw new JerboaError("missing_file", `The model at ${path} does not exist. Check the path; names of the Hugging Face Hub have the form 'org/name'.`);
   if (found.isFile() && !/\.(gguf|safetensors|json)$/i.test(path)) throw invalidRequest(`loadModel: ${path} is not a model. Pass a folder with a model's files, or a .gguf file.`);
-  const open = async (folder: string, name: string): Promise<NamedFile> => ({ name: name.split(sep).join("/"), file: (await openAsBlob(join(folder, name))) as File });
+  const open = async (folder: string, name: string): Promise<NamedFile> => ({ name: name.split(sep).join("/"), file: (await fs.openAsBlob(join(folder, name))) as File });
   try {
     if (found.isFile()) return await Promise.all((await filesOfModel(path)).map((name) => open(dirname(path), name)));
     return await Promise.all((await filesOfFolder(path)).map((name) => open(path, name)));

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer, request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -101,9 +101,9 @@ test("help, versions, completions, and wrong command lines", options, async () =
 });
 
 test("a Node below the package's engines is named, in a script that it can parse", options, async () => {
-  const under = (version) => new Promise((resolve) => {
+  const under = (version, args = [CLI, "--version"]) => new Promise((resolve) => {
     const set = `data:text/javascript,Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${version}" } })`;
-    const child = spawn(process.execPath, ["--import", set, CLI, "--version"]);
+    const child = spawn(process.execPath, ["--import", set, ...args]);
     let stderr = "";
     child.stderr.on("data", (data) => (stderr += data));
     child.on("close", (code) => resolve([code, stderr]));
@@ -112,6 +112,14 @@ test("a Node below the package's engines is named, in a script that it can parse
   const [, lowest, major, minor] = /^>=((\d+)\.(\d+))$/.exec(engines.node);
   for (const version of ["12.22.12", "18.20.8", `${major}.${minor - 1}.2`]) assert.deepEqual(await under(version), [1, `jerboa: Node ${version} is too old. Install Node ${lowest} or newer.\n`]);
   for (const version of [`${lowest}.0`, `${Number(major) + 2}.0.0`]) assert.deepEqual(await under(version), [0, ""]);
+  // The library too: its modules link in Node 18, which has no openAsBlob, so that the sentence comes first.
+  const said = (entry) => ["--input-type=module", "--eval", `await import(${JSON.stringify(`${PACKAGE}/node/${entry}`)}).catch(({ message }) => (console.error(message), process.exit(1)))`];
+  for (const entry of ["node.js", "router.js"]) {
+    assert.deepEqual(await under("18.20.8", said(entry)), [1, `jerboa: Node 18.20.8 is too old. Install Node ${lowest} or newer.\n`]);
+    assert.deepEqual(await under(`${lowest}.0`, said(entry)), [0, ""]);
+  }
+  const scripts = (await readdir(`${PACKAGE}/node`)).filter((name) => name.endsWith(".js"));
+  for (const name of scripts) assert.doesNotMatch(await readFile(`${PACKAGE}/node/${name}`, "utf8"), /\bimport\{[^}]*\bopenAsBlob\b/, name);
   // What Node 12 cannot link or parse.
   assert.doesNotMatch((await readFile(CLI, "utf8")).replace(/\/\/#.*/, ""), /\bimport\s*["'{*\w]|\bfrom\s*["']|\?\.|\?\?|\bawait\b/);
 });
@@ -357,8 +365,10 @@ test("OpenAI's client uses the server unchanged, with a key and streams", option
     for await (const chunk of await client.completions.create({ ...completion, stream: true })) streamed += chunk.choices[0]?.text ?? "";
     assert.equal(streamed, whole);
     const stranger = new OpenAI({ apiKey: "guess", baseURL: server.url, maxRetries: 0 });
-    await assert.rejects(stranger.models.list(), { status: 401, code: "invalid_api_key" });
-    await assert.rejects(client.completions.create({ ...completion, model: "other" }), { status: 404 });
+    await assert.rejects(stranger.models.list(), (error) => error.status === 401 && error.code === "invalid_api_key" && error.type === "invalid_request_error" && /^req_/.test(error.requestID));
+    await assert.rejects(client.completions.create({ ...completion, model: "other" }), { status: 404, code: "model_not_found" });
+    const exposed = (await fetch(`${server.url}/models`, { headers: { origin: "https://app.example" } })).headers.get("access-control-expose-headers");
+    assert.equal(exposed, "x-request-id, x-should-retry");
 
     const allowed = async (origin) => (await fetch(`${server.url}/models`, { headers: { origin, authorization: "Bearer secret" } })).headers.get("access-control-allow-origin");
     assert.deepEqual(await Promise.all(["https://app.example", "http://localhost:5173", "https://evil.example"].map(allowed)), ["https://app.example", "http://localhost:5173", null]);
