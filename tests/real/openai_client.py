@@ -130,7 +130,8 @@ class ServerTest(unittest.TestCase):
             return caught.exception
 
         unknown = error(openai.NotFoundError, model="other")
-        self.assertEqual((unknown.status_code, unknown.code), (404, "model_name"))
+        self.assertEqual((unknown.status_code, unknown.code, unknown.body["jerboa_code"]), (404, "model_not_found", "model_name"))
+        self.assertTrue(unknown.request_id.startswith("req_"))
         self.assertIn("other", unknown.message)
         wrong = error(openai.BadRequestError, temperature=-1)
         self.assertEqual((wrong.status_code, wrong.code, wrong.type), (400, "request", "invalid_request_error"))
@@ -141,7 +142,9 @@ class ServerTest(unittest.TestCase):
         self.assertTrue(vectors.message)
         with self.assertRaises(openai.AuthenticationError) as caught:
             openai.OpenAI(api_key="guess", **OPTIONS).models.list()
-        self.assertEqual((caught.exception.status_code, caught.exception.code), (401, "invalid_api_key"))
+        refused = caught.exception
+        self.assertEqual((refused.status_code, refused.code, refused.type), (401, "invalid_api_key", "invalid_request_error"))
+        self.assertTrue(refused.request_id.startswith("req_"))
 
     def test_asyncio(self):
         async def answer():

@@ -88,12 +88,13 @@ pub(super) fn pooling(config: Config<'_>) -> Result<Option<Pooling>> {
 /// Returns the model type of the decoder behind a bidirectional one's, as `llama` of
 /// `llama_bidirec`; `None` if no decoder is known.
 fn decoder_type(kind: &str) -> Option<&str> {
+    const ENDS: [&str; 2] = ["_bidirec", "_bidirectional"];
+    const STARTS: [&str; 3] = ["bidir_", "bidirectional_", "bi_"];
+    let base = ENDS.iter().find_map(|end| kind.strip_suffix(end));
+    let base = base.or_else(|| STARTS.iter().find_map(|start| kind.strip_prefix(start)));
     let is_decoder =
         |kind: &&str| families().any(|f| f.decoder.is_some() && f.model_types.contains(kind));
-    let ends = ["_bidirec", "_bidirectional"].map(|end| kind.strip_suffix(end));
-    let starts = ["bidir_", "bidirectional_", "bi_"].map(|start| kind.strip_prefix(start));
-    let names = ends.into_iter().chain(starts).flatten();
-    [kind].into_iter().chain(names).find(is_decoder)
+    Some(kind).filter(is_decoder).or(base.filter(is_decoder))
 }
 
 fn has_encoder(kind: &str) -> bool {
@@ -103,7 +104,8 @@ fn has_encoder(kind: &str) -> bool {
 /// Whether a name is that of a bidirectional decoder: `LlamaBidirectionalModel`, LLM2Vec's
 /// `LlamaBiModel`, `LlamaBiForMNTP` and `LlamaEncoderModel`, `llama_bidirec`, `bi_llama`.
 fn is_bidirectional_name(name: &str) -> bool {
-    name.to_lowercase().contains("bidir")
+    name.contains("Bidir")
+        || name.contains("bidir")
         || name.starts_with("bi_")
         || name.contains("BiFor")
         || name.ends_with("BiModel")
