@@ -211,7 +211,7 @@ mod tests {
                 false,
             ),
             // gte-Qwen2 and models made from it.
-            ("qwen2", "Qwen2ForCausalLM", gte, both.clone(), true, true),
+            ("qwen2", "Qwen2ForCausalLM", gte, both, true, true),
             ("qwen2", "Qwen2ForCausalLM", stella, json!({}), true, false),
             (
                 "qwen2",
@@ -272,6 +272,22 @@ mod tests {
         let refusal = encoder_graph(&config, &EncoderHead::Hidden).map(|_| ());
         let refusal = refusal.expect_err("convolutions").to_string();
         assert!(refusal.contains("convolution"), "{refusal}");
+    }
+
+    /// NV-Embed pools with latent attention, pplx-embed quantizes its vectors.
+    #[test]
+    fn models_with_other_code_are_refused_by_name() {
+        let text =
+            json!({"model_type": "bidir_mistral", "hidden_size": 64, "num_hidden_layers": 1});
+        for (kind, class, more) in [
+            ("nvembed", "NVEmbedModel", json!({"text_config": text})),
+            ("bidirectional_pplx_qwen3", "PPLXQwen3Model", json!({})),
+        ] {
+            let config = config(kind, class, "", more);
+            let refusal = encoder_graph(&config, &EncoderHead::Hidden).map(|_| ());
+            let refusal = refusal.expect_err(class).to_string();
+            assert!(refusal.contains(class), "{refusal}");
+        }
     }
 
     #[test]
