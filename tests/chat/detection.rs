@@ -149,6 +149,11 @@ fn other_families() {
         ),
         ("'<|tools_prefix|>' '<|tools_suffix|>'", "", None),
         ("'<tool_calls>' '<tool_sep>' '<arg_key>'", "", None),
+        (
+            "'<function name=' content.split('<tool_sep>')",
+            "",
+            Some(CallFormat::MiniCpm5),
+        ),
         ("']<]minimax[>[' ~ '<tool_call>'", "", None),
         ("{% for tool in tools %}{{ tool }}{% endfor %}", "", None),
     ] {

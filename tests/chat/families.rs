@@ -473,6 +473,16 @@ fn minicpm_5() {
         &[
             case("A <function> and <b>.", "A <function> and <b>.", &[]),
             case(
+                "In XML, write <function name=\"now\"> for each. The rest.",
+                "In XML, write <function name=\"now\"> for each. The rest.",
+                &[],
+            ),
+            case(
+                "<function name=\"f\" symbol=\"g\"></function>, <function name=\"f\"/>.",
+                "<function name=\"f\" symbol=\"g\"></function>, <function name=\"f\"/>.",
+                &[],
+            ),
+            case(
                 "<function name=\"weather\"><param name=\"city\">Oslo</param></function>",
                 "",
                 &[OSLO],
@@ -538,6 +548,12 @@ fn seed_oss() {
         "<seed:tool_call> <function=example> <seed:think>",
         &[
             case("Plain <seed>.", "Plain <seed>.", &[]),
+            thought(
+                "<seed:think>I could write <function=weather> here.</seed:think>It is 42.",
+                "I could write <function=weather> here.",
+                "It is 42.",
+                &[],
+            ),
             case(
                 "<seed:tool_call>\n<function=weather>\n<parameter=city>Oslo</parameter>\n</function>\n</seed:tool_call>",
                 "",
@@ -606,6 +622,11 @@ fn minimax_m2() {
         "<minimax:tool_call> <think>",
         &[
             case("Plain <invoke>.", "Plain <invoke>.", &[]),
+            case(
+                "Say `<invoke name=\"weather\">` in an <response>. The rest.",
+                "Say `<invoke name=\"weather\">` in an <response>. The rest.",
+                &[],
+            ),
             case(
                 "<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"city\">Oslo</parameter>\n</invoke>\n</minimax:tool_call>",
                 "",

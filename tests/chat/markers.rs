@@ -59,6 +59,11 @@ fn function_xml() {
                 &[],
             ),
             case(
+                "Calls begin with <function=weather> and end. The rest.",
+                "Calls begin with <function=weather> and end. The rest.",
+                &[],
+            ),
+            case(
                 "<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>",
                 "",
                 &[OSLO],

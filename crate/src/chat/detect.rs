@@ -307,6 +307,8 @@ const REASONING_RULES: &[Rule<ReasoningMarkers>] = &[
     rule(&["[THINK]"], MISTRAL),
     rule(&["<seed:think>"], SEED),
     rule(&["[BEGIN FINAL RESPONSE]"], APRIEL),
+    // Its template has `<response>` around results of tools.
+    rule(&["<minimax:tool_call>"], THINK),
     rule(&["<think>", "<response>"], GRANITE),
     rule(&["<think>", "<answer>"], HUNYUAN),
     rule(&["<think>", "<｜hy_"], HUNYUAN),
@@ -340,12 +342,13 @@ fn first<T: Copy>(
 }
 
 /// Markers of formats that are not supported, next to markers of formats that are: Hunyuan 3,
-/// MiniMax M3.
-const UNSUPPORTED: [&str; 2] = ["<tool_sep>", "]<]minimax[>["];
+/// MiniMax M3. Templates of MiniCPM 5 name Hunyuan's separator as well.
+const UNSUPPORTED: [&[&str]; 2] = [&["<tool_sep>", "<arg_key>"], &["]<]minimax[>["]];
 
 /// The format of a template's tool calls.
 pub(super) fn call_format(template: &str, has_token: &dyn Fn(&str) -> bool) -> Option<CallFormat> {
-    if UNSUPPORTED.iter().any(|marker| template.contains(marker)) {
+    let has_all = |markers: &[&str]| markers.iter().all(|marker| template.contains(marker));
+    if UNSUPPORTED.into_iter().any(has_all) {
         return None;
     }
     first(CALL_RULES, template, has_token)

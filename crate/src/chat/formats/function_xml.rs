@@ -156,6 +156,22 @@ impl FunctionXmlSyntax {
         ReadProgress::Next(bytes)
     }
 
+    /// Whether text is the beginning of a function's body; None if more text decides.
+    fn starts_body(&self, input: &str) -> Option<bool> {
+        let text = &input[scan::blanks(input)..];
+        if text.starts_with('{') {
+            return Some(true);
+        }
+        let [region_end, function_end] = self.markers.closers;
+        let tags = [self.markers.parameter, function_end, region_end];
+        let found = tags.map(|tag| scan::starts(text, tag));
+        match found.contains(&Some(true)) {
+            true => Some(true),
+            false if found.contains(&None) => None,
+            false => Some(false),
+        }
+    }
+
     fn body(&mut self, input: &str, sink: &mut PartSink) -> ReadProgress {
         let blanks = scan::blanks(input);
         let text = &input[blanks..];
@@ -257,10 +273,18 @@ impl CallSyntax for FunctionXmlSyntax {
                 let Some(end) = input.find(['>', '\n']) else {
                     return ReadProgress::More(0);
                 };
-                self.name = input[..end].trim_matches(['"', ' ']).to_owned();
-                if self.name.is_empty() || self.name.contains(['<', '{']) {
+                let name = input[..end].trim_matches(['"', ' ']);
+                let is_odd = |c: char| c.is_whitespace() || "<{\"'=".contains(c);
+                if name.is_empty() || name.contains(is_odd) {
                     return ReadProgress::Invalid;
                 }
+                // Prose names the tag too.
+                match self.starts_body(&input[end + 1..]) {
+                    Some(true) => {}
+                    Some(false) => return ReadProgress::Invalid,
+                    None => return ReadProgress::More(0),
+                }
+                self.name = name.to_owned();
                 sink.start_call(&self.name, None);
                 self.enter(FunctionXmlState::Body, end + 1)
             }
