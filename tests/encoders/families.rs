@@ -279,6 +279,27 @@ fn a_projection_of_tokens_applies_after_pooling() {
     assert!(relative_l2(&embed(&folder), &expected) < LIMIT);
 }
 
+/// A pooling of config.json counts only where modules.json is missing.
+#[test]
+fn pooling_of_the_modules_comes_first() {
+    let fields = json!({"architectures": ["Qwen3BidirectionalModel"], "pooling": "custom"});
+    let folder = bidirectional_folder("bidirectional-pooling", &fields);
+    folder.write("tokenizer.json", minilm_tokenizer());
+    let open = || load(&folder.0, None, &exact(), RunOptions::default()).map(|_| ());
+    let refusal = open().expect_err("an unknown pooling").to_string();
+    assert!(refusal.contains("pooling = custom"), "{refusal}");
+    let modules = json!([
+        {"path": "", "type": "sentence_transformers.models.Transformer"},
+        {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]);
+    folder.write("modules.json", modules.to_string());
+    folder.write(
+        "1_Pooling/config.json",
+        json!({"pooling_mode_mean_tokens": true}).to_string(),
+    );
+    open().expect("a model");
+}
+
 /// A copy of the golden embedding decoder with other fields in config.json.
 fn bidirectional_folder(name: &str, fields: &Value) -> Folder {
     let folder = Folder::new(name);

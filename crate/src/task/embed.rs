@@ -158,20 +158,20 @@ impl EmbedderFiles {
             None => sentence,
         };
         let shared = arch::joint_embedding(&files.config);
-        let pooling = arch::default_pooling(&files.config)?;
-        let mut sentence = sentence.unwrap_or_else(|| {
-            if shared.is_some() {
-                return SentenceTransformersConfig {
-                    normalize: true,
-                    ..SentenceTransformersConfig::with_pooling(Pooling::Last)
-                };
+        let mut sentence = match sentence {
+            Some(sentence) => sentence,
+            None if shared.is_some() => SentenceTransformersConfig {
+                normalize: true,
+                ..SentenceTransformersConfig::with_pooling(Pooling::Last)
+            },
+            None => {
+                warnings.push(
+                    "modules.json is missing: embeddings use the default pooling of sentence-transformers."
+                        .to_string(),
+                );
+                SentenceTransformersConfig::with_pooling(arch::default_pooling(&files.config)?)
             }
-            warnings.push(
-                "modules.json is missing: embeddings use the default pooling of sentence-transformers."
-                    .to_string(),
-            );
-            SentenceTransformersConfig::with_pooling(pooling)
-        });
+        };
         if let Some(class) = arch::unread_embedding_class(&files.config) {
             warnings.push(format!(
                 "The repository's code for '{class}' (\"auto_map\") does not run: embeddings use causal attention. \
