@@ -13,6 +13,7 @@ import type { ChatMessage, LoadOptions, Model } from "./index.js";
 import { cachedModels, createFetch, deleteModel, deviceReport, diagnose, loadModel } from "./node.js";
 import { createPublicFetch } from "./node-public-fetch.js";
 import { CHAT_SPEC, LOAD_SPEC } from "./schema.js";
+import { wrongTask } from "./tasks.js";
 
 /** A flag of a command. */
 export interface CommandOption {
@@ -143,6 +144,7 @@ const SYSTEM: CommandOption = { name: "system", short: "s", kind: "text", about:
 
 async function chat(call: Invocation): Promise<void> {
   await withModel(call, async (model) => {
+    if (model.info.task !== "generate") throw wrongTask(model.info, "cannot chat");
     if (model.info.hasChatTemplate === false) throw new JerboaError("chat_template", `${model.info.model} has no chat template: it is a base model that continues text. Use 'jerboa run' instead.`);
     const messages = systemMessages(call);
     if (stdin.isTTY) note(`${model.info.model}. An empty line or Ctrl+D ends the conversation.`);

@@ -269,6 +269,7 @@ test("commands of other tasks and files that are no models are named", options, 
     [["chat", STORIES, ...EXACT], /no chat template.*Use 'jerboa run' instead/],
     [["embed", STORIES, "x", ...EXACT], /cannot embed: it is a text-generation model, use 'jerboa run' instead/],
     [["run", encoder, "x", "--tune", "off"], /it is an embedding model, use 'jerboa embed' instead/],
+    [["chat", encoder, "--tune", "off"], /cannot chat: it is an embedding model, use 'jerboa embed' instead/],
     [["info", "org/none", "--endpoint", "http://127.0.0.1:1"], /the server does not answer/],
     [["info", `${ROOT}/README.md`], /README\.md is not a model. Pass a folder with a model's files, or a \.gguf file/],
   ]) {

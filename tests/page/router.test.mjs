@@ -85,6 +85,7 @@ test("requests of servers that are no instances of Request are routed", options,
   const response = await fetch(lookalike);
   assert.deepEqual([response.headers.get("x-jerboa-route"), (await response.json()).choices[0].message.content], ["local", "one two"]);
   await assert.rejects(fetch({}), TypeError);
+  assert.equal((await fetch("http://jerboa/v1/models", { method: "HEAD" })).status, 200);
 });
 
 test("local-first: the server answers for models that cannot run here, and each such request is logged", options, async () => {

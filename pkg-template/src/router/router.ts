@@ -130,7 +130,7 @@ interface SentBody {
 }
 
 async function parts(request: Request): Promise<SentBody> {
-  if (request.method === "GET" || request.method === "DELETE") return { body: undefined, type: null, json: undefined, formModel: undefined };
+  if (["GET", "HEAD", "DELETE"].includes(request.method)) return { body: undefined, type: null, json: undefined, formModel: undefined };
   const type = request.headers.get("content-type");
   const isForm = type?.includes("form-data") === true;
   const form = isForm ? await request.clone().formData().catch(() => undefined) : undefined;
