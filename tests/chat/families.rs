@@ -138,6 +138,16 @@ fn olmo_3() {
         &[
             case("How can I help?", "How can I help?", &[]),
             case(
+                "Wrap calls in <function_calls>lookup(query)</function_calls> tags.",
+                "Wrap calls in <function_calls>lookup(query)</function_calls> tags.",
+                &[],
+            ),
+            case(
+                "<function_calls>lookup(query=1)\nping()</function_calls>",
+                "",
+                &[("lookup", r#"{"query":1}"#), ("ping", "{}")],
+            ),
+            case(
                 "<function_calls>weather(city=\"Oslo\")</function_calls>",
                 "",
                 &[OSLO],

@@ -91,7 +91,7 @@ impl PythonCalls {
                 ',' => ReadProgress::Next(blanks + 1),
                 ']' => ReadProgress::Done(blanks + 1),
                 '<' => ReadProgress::Done(blanks),
-                _ => self.call(text, blanks, sink),
+                _ => self.call(text, blanks, tools, sink),
             },
             PythonicState::Key => self.key(text, blanks, tools, sink),
             PythonicState::Value(argument) => match argument.advance(input, sink) {
@@ -107,14 +107,33 @@ impl PythonCalls {
         }
     }
 
-    /// Reads a function's name and its opening parenthesis.
-    fn call(&mut self, text: &str, blanks: usize, sink: &mut PartSink) -> ReadProgress {
+    /// Reads a function's name and its opening parenthesis. Prose names functions too: one that is no tool
+    /// needs a key or no argument.
+    fn call(
+        &mut self,
+        text: &str,
+        blanks: usize,
+        tools: &ToolSchemas,
+        sink: &mut PartSink,
+    ) -> ReadProgress {
         let is_name = |c: char| c.is_alphanumeric() || "_.-:".contains(c);
         let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
         match text[end..].chars().next() {
             None => ReadProgress::More(0),
             Some('(') if end > 0 => {
-                self.name = text[..end].to_owned();
+                let name = &text[..end];
+                if !tools.contains(name) {
+                    let arguments = text[end + 1..].trim_start();
+                    let is_key = |c: char| c.is_alphanumeric() || c == '_';
+                    let behind = arguments.trim_start_matches(is_key).trim_start();
+                    match behind.chars().next() {
+                        None => return ReadProgress::More(0),
+                        Some('=') => {}
+                        Some(')') if behind.len() == arguments.len() => {}
+                        Some(_) => return ReadProgress::Invalid,
+                    }
+                }
+                self.name = name.to_owned();
                 self.position = 0;
                 sink.start_call(&self.name, None);
                 self.enter(PythonicState::Key, blanks + end + 1)
