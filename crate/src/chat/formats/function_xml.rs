@@ -124,6 +124,8 @@ pub(in crate::chat) struct XmlMarkers {
 enum FunctionXmlState {
     Lead,
     Name,
+    /// Behind a function's tag. Prose names the tag too: what follows decides whether it is a call.
+    Start,
     Body,
     Key,
     Value(RawValue),
@@ -156,19 +158,10 @@ impl FunctionXmlSyntax {
         ReadProgress::Next(bytes)
     }
 
-    /// Whether text is the beginning of a function's body; None if more text decides.
-    fn starts_body(&self, input: &str) -> Option<bool> {
-        let text = &input[scan::blanks(input)..];
-        if text.starts_with('{') {
-            return Some(true);
-        }
-        let [region_end, function_end] = self.markers.closers;
-        let tags = [self.markers.parameter, function_end, region_end];
-        let found = tags.map(|tag| scan::starts(text, tag));
-        match found.contains(&Some(true)) {
-            true => Some(true),
-            false if found.contains(&None) => None,
-            false => Some(false),
+    /// Starts the call, if its function's tag was read last.
+    fn start_call(&self, sink: &mut PartSink) {
+        if matches!(self.state, FunctionXmlState::Start) {
+            sink.start_call(&self.name, None);
         }
     }
 
@@ -176,6 +169,7 @@ impl FunctionXmlSyntax {
         let blanks = scan::blanks(input);
         let text = &input[blanks..];
         if text.starts_with('{') {
+            self.start_call(sink);
             return self.enter(FunctionXmlState::Arguments(JsonArguments::new()), blanks);
         }
         let [region_end, function_end] = self.markers.closers;
@@ -186,9 +180,11 @@ impl FunctionXmlSyntax {
         ] {
             match (scan::starts(text, tag), next) {
                 (Some(true), Some(FunctionXmlState::Key)) => {
+                    self.start_call(sink);
                     return self.enter(FunctionXmlState::Key, blanks + tag.len());
                 }
                 (Some(true), next) => {
+                    self.start_call(sink);
                     sink.end_keys();
                     sink.end_call();
                     return match next {
@@ -278,17 +274,10 @@ impl CallSyntax for FunctionXmlSyntax {
                 if name.is_empty() || name.contains(is_odd) {
                     return ReadProgress::Invalid;
                 }
-                // Prose names the tag too.
-                match self.starts_body(&input[end + 1..]) {
-                    Some(true) => {}
-                    Some(false) => return ReadProgress::Invalid,
-                    None => return ReadProgress::More(0),
-                }
                 self.name = name.to_owned();
-                sink.start_call(&self.name, None);
-                self.enter(FunctionXmlState::Body, end + 1)
+                self.enter(FunctionXmlState::Start, end + 1)
             }
-            FunctionXmlState::Body => self.body(input, sink),
+            FunctionXmlState::Start | FunctionXmlState::Body => self.body(input, sink),
             FunctionXmlState::Key => {
                 let Some(end) = input.find('>') else {
                     return ReadProgress::More(0);

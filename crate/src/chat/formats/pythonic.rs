@@ -123,13 +123,11 @@ impl PythonCalls {
             Some('(') if end > 0 => {
                 let name = &text[..end];
                 if !tools.contains(name) {
-                    let arguments = text[end + 1..].trim_start();
-                    let is_key = |c: char| c.is_alphanumeric() || c == '_';
-                    let behind = arguments.trim_start_matches(is_key).trim_start();
+                    let (key, behind) = split_key(text[end + 1..].trim_start());
                     match behind.chars().next() {
                         None => return ReadProgress::More(0),
                         Some('=') => {}
-                        Some(')') if behind.len() == arguments.len() => {}
+                        Some(')') if key.is_empty() => {}
                         Some(_) => return ReadProgress::Invalid,
                     }
                 }
@@ -154,13 +152,12 @@ impl PythonCalls {
             sink.end_call();
             return self.enter(PythonicState::Call, blanks + 1);
         }
-        let is_name = |c: char| c.is_alphanumeric() || c == '_';
-        let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
-        let after = text[end..].trim_start();
+        let (key, behind) = split_key(text);
+        let is_named = !key.is_empty();
         // `a == b` is neither a key nor a literal.
-        let (key, length) = match after.chars().next() {
-            None if end > 0 => return ReadProgress::More(0),
-            Some('=') if end > 0 => (Some(&text[..end]), text.len() - after.len() + 1),
+        let (key, length) = match behind.chars().next() {
+            None if is_named => return ReadProgress::More(0),
+            Some('=') if is_named => (Some(key), text.len() - behind.len() + 1),
             _ => (tools.argument_at(&self.name, self.position), 0),
         };
         let Some(key) = key else {
@@ -179,6 +176,13 @@ impl PythonCalls {
             sink.end_keys();
         }
     }
+}
+
+/// The name at the start of a text, which may be empty, and what follows it and blanks.
+fn split_key(text: &str) -> (&str, &str) {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
+    (&text[..end], text[end..].trim_start())
 }
 
 /// Parser of one region.
