@@ -31,13 +31,7 @@ alias Four = vec4<f32>;
 #import weights/any
 #import weights/octet
 @group(0) @binding(7) var<storage, read_write> parts: array<f32>;
-#ifdef EXPERTS
-#import matmul/pairs
-#else
-@group(0) @binding(8) var<storage, read> state: State;
-
-fn output_row(n: u32) -> u32 { return params.row0 + n; }
-#endif
+#import matmul/rows
 
 const THREADS: u32 = DOWN * ACROSS * LANES;
 #import common/matrix_slices

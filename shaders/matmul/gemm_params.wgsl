@@ -16,12 +16,4 @@ struct Params {
 #import weights/any
 #import matmul/epilogue
 #import matmul/bounds
-#ifdef EXPERTS
-#import matmul/pairs
-#else
-@group(0) @binding(8) var<storage, read> state: State;
-
-fn output_row(n: u32) -> u32 {
-    return params.row0 + n;
-}
-#endif
+#import matmul/rows

@@ -42,12 +42,4 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 // Five per unit: four of bytes, then (scale, sum) of each group.
 @group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;
-#ifdef EXPERTS
-#import matmul/pairs
-#else
-@group(0) @binding(8) var<storage, read> state: State;
-
-fn output_row(n: u32) -> u32 {
-    return params.row0 + n;
-}
-#endif
+#import matmul/rows

@@ -1,3 +1,5 @@
+// Rows of a GEMM, and the weight row of an output.
+#ifdef EXPERTS
 // Row-expert pairs sorted by expert, in tiles (shaders/experts/bucket.wgsl): rows of x are those of a tile's pairs, each
 // pair has its own row of out.
 @group(0) @binding(8) var<storage, read> buckets: array<u32>;
@@ -30,3 +32,10 @@ fn pairs_of(tile: u32) -> Pairs {
 fn pair_row(place: u32) -> u32 {
     return buckets[params.order_at + place] / params.each;
 }
+#else
+@group(0) @binding(8) var<storage, read> state: State;
+
+fn output_row(n: u32) -> u32 {
+    return params.row0 + n;
+}
+#endif
