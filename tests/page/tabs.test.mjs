@@ -168,8 +168,10 @@ test("aborts, errors and whole answers cross tabs", options, async () => {
     const whole = await (await post(body)).json();
     const wrong = await post({ ...body, model: "other" });
     const models = await (await served(`${location.origin}/v1/models`)).json();
+    const other = await served(`${location.origin}/v1/chat/completions`);
     const controller = new AbortController();
     const response = await post({ ...long, stream: true }, { signal: controller.signal });
+    const headers = [response.headers.get("x-request-id")?.slice(0, 4), wrong.headers.get("x-should-retry"), other.status, other.headers.get("allow")];
     const reader = response.body.getReader();
     await reader.read();
     controller.abort();
@@ -178,9 +180,9 @@ test("aborts, errors and whole answers cross tabs", options, async () => {
       return "done";
     })().catch(({ name }) => name);
     const next = await (await post(body)).json();
-    return [whole.choices[0].message.content, wrong.status, (await wrong.json()).error.code, models.data.map(({ id }) => id), ended, next.choices[0].message.content];
+    return [whole.choices[0].message.content, wrong.status, (await wrong.json()).error.code, models.data.map(({ id }) => id), ended, next.choices[0].message.content, headers];
   }, { body: question("two"), long: question(long) });
-  assert.deepEqual(found, ["two", 404, "model_not_found", ["chat"], "AbortError", "two"]);
+  assert.deepEqual(found, ["two", 404, "model_not_found", ["chat"], "AbortError", "two", ["req_", "false", 405, "POST"]]);
   await context.close();
 });
 

@@ -103,13 +103,7 @@ impl DecodeBatch {
         }
         let key = ProgramKey::decode_batch(sequences, model.capacity()).with_overlay(overlay);
         model.prepare(key).await?;
-        let plan = &model.program(key)?.plan;
-        let binds = plan.launches.iter().flat_map(|launch| &launch.binds);
-        let dims = binds.filter_map(|(_, slot)| match slot {
-            Slot::Cursor(dim) if *dim != Dim::TOKENS => Some(*dim),
-            _ => None,
-        });
-        let dims: SortedSet<Dim> = dims.collect();
+        let dims: SortedSet<Dim> = model.program(key)?.plan.cursor_dims().collect();
         let pools = StatePools::new(model, sequences);
         let before = model.gpu.resource_counts().bytes;
         let mut buffers = given.clone();

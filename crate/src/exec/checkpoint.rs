@@ -45,8 +45,8 @@ pub fn used_buffers(
             .enumerate()
             .map(move |(plane, bytes)| (slot(plane), state.written_bytes(*bytes, len)))
     });
-    let decode = model.program(ProgramKey::DECODE)?;
-    let output = (Slot::Output, decode.plan.output);
+    let output = model.read_plan(ProgramKey::DECODE, |plan| plan.output)?;
+    let output = (Slot::Output, output);
     let all = planes.chain([output]);
     Ok(all.filter(|(_, bytes)| *bytes > 0).collect())
 }

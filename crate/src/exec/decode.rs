@@ -328,12 +328,17 @@ impl<'a> DecodeLoop<'a> {
         self.read(session, batch)
     }
 
+    /// The length of the sequence with the last token, which was sampled or is about to be.
+    fn next_end(&self) -> usize {
+        self.end + self.returned - self.first + self.in_flight.len()
+    }
+
     /// Submits the forward pass of the last token, which was sampled or is about to be.
     async fn submit_forward(&mut self, session: &mut Session) -> Result<()> {
         if self.forward_submitted {
             return Ok(());
         }
-        let end = self.end + self.returned - self.first + self.in_flight.len();
+        let end = self.next_end();
         session.reserve(end).await?;
         session.mark_written(end);
         session
@@ -345,6 +350,15 @@ impl<'a> DecodeLoop<'a> {
 
     /// Keeps the device busy: submits all steps that may run before the next token is read back.
     async fn submit_ahead(&mut self, session: &mut Session) -> Result<()> {
+        if session.awaits_kernels(self.next_end()) {
+            // Just after a load: the first token is returned before.
+            if !self.in_flight.is_empty() {
+                return Ok(());
+            }
+            session.prepare_decode(self.next_end()).await?;
+            // The time of the next batch does not include it.
+            self.last_ms = now_ms();
+        }
         while self.runs_ahead {
             if self.in_flight.len() >= 2 || !self.submit_next(session).await? {
                 return Ok(());

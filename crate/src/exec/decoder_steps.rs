@@ -1,7 +1,7 @@
 //! Plans the steps of a decoder by key: which graph, how many rows, how many positions.
 
 use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, ROW_RING_LEN, TOKEN_RING_LEN};
-use super::planned_graph::{PlannedGraph, StepPlan};
+use super::planned_graph::{LoadPlans, PlannedGraph, StepPlan};
 use super::program_key::{ContextClass, ProgramKey, ProgramStep, PromptClass};
 use crate::device::Caps;
 use crate::ir::{Graph, WeightKind};
@@ -41,18 +41,39 @@ impl DecoderSteps {
         }
     }
 
-    /// The programs to compile while the weights arrive.
+    /// The programs that the first token needs. Paged weights divide decode steps, which a session
+    /// must know from the beginning.
     pub fn first(&self, planned: &PlannedGraph, caps: &Caps) -> Vec<ProgramKey> {
-        let mut keys = vec![ProgramKey::DECODE, ProgramKey::PREFILL, ProgramKey::GREEDY];
-        let fewer_dispatches = caps.dispatch_is_expensive() || DecodeTiling::fuses_reduce(caps);
-        if fewer_dispatches && planned.capacity > SHORT_CONTEXT as usize {
-            keys.push(ProgramKey::DECODE_SHORT);
-        }
+        let mut keys = vec![ProgramKey::PREFILL, ProgramKey::GREEDY];
         // The largest tiles would be mostly empty.
         if self.chunk > MatrixTiling::TALL_TILE_ROWS && MatrixTiling::is_tall(caps) {
             keys.push(ProgramKey::PREFILL_MEDIUM);
         }
+        if planned.is_paged() {
+            keys.extend(decode_keys(planned, caps));
+        }
         keys
+    }
+
+    /// The other programs that the first answer needs, in the order in which it does.
+    fn later(planned: &PlannedGraph, caps: &Caps) -> &'static [ProgramKey] {
+        match planned.is_paged() {
+            true => &[],
+            false => decode_keys(planned, caps),
+        }
+    }
+
+    /// Plans the programs of a load.
+    ///
+    /// # Errors
+    /// `Internal` when no kernel supports a node.
+    pub fn load_plans(&self, planned: &PlannedGraph, caps: &Caps) -> Result<LoadPlans> {
+        let plan = |key: &ProgramKey| Ok((*key, self.plan(planned, caps, *key)?));
+        let plans = |keys: &[ProgramKey]| keys.iter().map(plan).collect::<Result<_>>();
+        Ok(LoadPlans {
+            first: plans(&self.first(planned, caps))?,
+            later: plans(Self::later(planned, caps))?,
+        })
     }
 
     /// Plans a step.
@@ -81,6 +102,15 @@ impl DecoderSteps {
             ProgramStep::AppendHistory => greedy(planned, caps, Some(Slot::History)),
             ProgramStep::Rows { .. } => Err(Error::Internal("a decoder has no plain rows".into())),
         }
+    }
+}
+
+/// The decode steps of a device, the one for short contexts first.
+pub fn decode_keys(planned: &PlannedGraph, caps: &Caps) -> &'static [ProgramKey] {
+    let fewer_dispatches = caps.dispatch_is_expensive() || DecodeTiling::fuses_reduce(caps);
+    match fewer_dispatches && planned.capacity > SHORT_CONTEXT as usize {
+        true => &[ProgramKey::DECODE_SHORT, ProgramKey::DECODE],
+        false => &[ProgramKey::DECODE],
     }
 }
 

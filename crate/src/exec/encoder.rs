@@ -8,7 +8,7 @@ use super::load::LoadTasks;
 use super::load_times::{LoadTimes, Stopwatch};
 use super::model::MemoryUse;
 use super::options::{Precision, RunOptions};
-use super::planned_graph::{PlannedGraph, StepPlan};
+use super::planned_graph::{LoadPlans, PlannedGraph, StepPlan};
 use super::program_key::{OverlayId, ProgramKey};
 use super::step::{
     Buffers, STATE_BYTES, Step, StepTimes, check_finite, rope_buffers, rows_bytes, state_words,
@@ -141,7 +141,10 @@ impl EncoderModel {
         let key = ProgramKey::rows(tokens, true);
         let plan = |planned: &_| {
             let plan = plan_batch(planned, gpu.caps(), tokens, sequences)?;
-            Ok(vec![(key, plan)])
+            Ok(LoadPlans {
+                first: vec![(key, plan)],
+                ..LoadPlans::default()
+            })
         };
         // No matmul has a single row, so there is nothing to tune.
         let tasks = LoadTasks::none();

@@ -3,9 +3,9 @@
 
 use super::load::{LoadOutput, LoadTasks, WeightLoadRequest, load_compiled};
 use super::load_times::LoadTimes;
-use super::planned_graph::{KeyedPlans, PlannedGraph, StepPlan};
+use super::planned_graph::{KeyedPlans, LoadPlans, PlannedGraph, StepPlan};
 use super::program_key::{OverlayId, ProgramKey};
-use super::step::{Buffers, Pipelines, PlanBuffers, Step, compile};
+use super::step::{Buffers, Compilation, Pipelines, PlanBuffers, Step, compile};
 use super::weight_store::{SharedWeights, WeightNames, WeightStore};
 use crate::format::{Checkpoint, Weights};
 use crate::gpu::{Backend, Buffer, Gpu};
@@ -30,8 +30,8 @@ pub struct WeightFiles<'a> {
 
 /// A program that was asked for.
 enum ProgramState {
-    /// Its kernels are being compiled; nothing waits for them.
-    Compiling(StepPlan, LocalBoxFuture<'static, Result<Pipelines>>),
+    /// Its kernels are being compiled.
+    Compiling(StepPlan, Compilation),
     /// The device refused it.
     Refused,
     /// Compiled, with its temporary buffers and the bytes that they added.
@@ -54,7 +54,8 @@ pub struct GraphRunner {
 
 impl GraphRunner {
     /// Loads the weights of a graph that are not in `store` yet, and meanwhile compiles the kernels
-    /// of the plans that `plan` returns. Returns the plans for [`Self::add_programs`].
+    /// of the plans that `plan` returns. Returns the first ones for [`Self::add_programs`]; the later
+    /// ones may still be compiled.
     ///
     /// # Errors
     /// Errors of the checkpoint, of `plan` and the tasks, of the source or the device.
@@ -64,7 +65,7 @@ impl GraphRunner {
         files: WeightFiles<'a>,
         planned: PlannedGraph,
         store: &'a SharedWeights,
-        plan: &'a dyn Fn(&PlannedGraph) -> Result<KeyedPlans>,
+        plan: &'a dyn Fn(&PlannedGraph) -> Result<LoadPlans>,
         tasks: LoadTasks<'a>,
     ) -> LocalBoxFuture<'a, Result<(Self, KeyedPlans, LoadTimes)>> {
         // On the heap: a page has a short stack.
@@ -76,7 +77,7 @@ impl GraphRunner {
         files: WeightFiles<'_>,
         mut planned: PlannedGraph,
         store: &SharedWeights,
-        plan: &dyn Fn(&PlannedGraph) -> Result<KeyedPlans>,
+        plan: &dyn Fn(&PlannedGraph) -> Result<LoadPlans>,
         tasks: LoadTasks<'_>,
     ) -> Result<(Self, KeyedPlans, LoadTimes)> {
         planned.adopt_layouts(&store.borrow());
@@ -98,6 +99,7 @@ impl GraphRunner {
         let LoadOutput {
             plans,
             pipelines,
+            later,
             buffers,
             times,
         } = load_compiled(wanted, &plan, tasks).await?;
@@ -111,7 +113,10 @@ impl GraphRunner {
             programs: RefCell::default(),
         };
         runner.add_weight_buffers(&buffers);
-        Ok((runner, plans, times))
+        let compiling = |(key, plan)| (key, ProgramState::Compiling(plan, later.clone()));
+        let programs = plans.later.into_iter().map(compiling).collect();
+        runner.programs = RefCell::new(programs);
+        Ok((runner, plans.first, times))
     }
 
     /// Adds buffers of weights, such as those of paged tables.
@@ -212,7 +217,16 @@ impl GraphRunner {
         self.programs.borrow().contains_key(&key)
     }
 
-    /// Returns a program, which is planned and compiled on the first call.
+    /// Reads the plan of a program that is ready or being compiled.
+    pub fn read_plan<T>(&self, key: ProgramKey, read: impl FnOnce(&Plan) -> T) -> Option<T> {
+        match self.programs.borrow().get(&key)? {
+            ProgramState::Ready(program, _) => Some(read(&program.plan)),
+            ProgramState::Compiling(step, _) => Some(read(&step.plan)),
+            ProgramState::Refused => None,
+        }
+    }
+
+    /// Returns a program, once its kernels are compiled. It is planned on the first call.
     ///
     /// # Errors
     /// Errors of `plan`, device errors.
@@ -220,47 +234,83 @@ impl GraphRunner {
         &self,
         gpu: &Gpu,
         key: ProgramKey,
-        plan: impl FnOnce() -> Result<StepPlan>,
+        plan: impl Fn() -> Result<StepPlan>,
     ) -> Result<Rc<PlanBuffers>> {
-        if let Some(program) = self.program(key) {
-            return Ok(program);
-        }
-        let plan = plan()?;
-        self.compile(gpu, &plan.plan).await?;
-        // Another session may have made it meanwhile.
-        match self.program(key) {
-            Some(program) => Ok(program),
-            None => self.add_program(gpu, key, plan),
+        loop {
+            if let Some(program) = self.program(key) {
+                return Ok(program);
+            }
+            let Some(making) = self.compilation(key) else {
+                self.start_compiling(gpu, key, plan()?);
+                continue;
+            };
+            let made = making.await;
+            if let Some(program) = self.finish(gpu, key, made) {
+                return program;
+            }
         }
     }
 
     /// Starts to compile a program, unless it was asked for before. [`Self::poll`] makes it.
     pub fn prepare_in_background(&self, gpu: &Gpu, key: ProgramKey, plan: StepPlan) {
-        if self.contains(key) {
-            return;
+        if !self.contains(key) {
+            self.start_compiling(gpu, key, plan);
         }
-        let making = compile(gpu, &[&plan.plan], &self.pipelines.borrow()).boxed_local();
+    }
+
+    fn start_compiling(&self, gpu: &Gpu, key: ProgramKey, plan: StepPlan) {
+        let making = compile(gpu, [&plan.plan], &self.pipelines.borrow());
         let state = ProgramState::Compiling(plan, making);
         self.programs.borrow_mut().insert(key, state);
     }
 
-    /// Makes a program if its kernels have been compiled since. After a failure it stays
-    /// unavailable; a lost device reports itself elsewhere. Returns whether it is ready.
-    pub fn poll(&self, gpu: &Gpu, key: ProgramKey) -> bool {
+    fn compilation(&self, key: ProgramKey) -> Option<Compilation> {
+        match self.programs.borrow().get(&key) {
+            Some(ProgramState::Compiling(_, making)) => Some(making.clone()),
+            _ => None,
+        }
+    }
+
+    /// Makes a program whose kernels were compiled; `None` if another caller has done so. After a
+    /// failure it can be asked for again.
+    fn finish(
+        &self,
+        gpu: &Gpu,
+        key: ProgramKey,
+        made: Result<Rc<Pipelines>>,
+    ) -> Option<Result<Rc<PlanBuffers>>> {
         let mut programs = self.programs.borrow_mut();
-        let Some(ProgramState::Compiling(_, making)) = programs.get_mut(&key) else {
-            return matches!(programs.get(&key), Some(ProgramState::Ready(..)));
+        let plan = match programs.remove(&key)? {
+            ProgramState::Compiling(plan, _) => plan,
+            other => {
+                programs.insert(key, other);
+                return None;
+            }
         };
-        let Some(made) = making.now_or_never() else {
-            return false;
-        };
-        let asked = programs.insert(key, ProgramState::Refused);
         drop(programs);
-        let (Ok(pipelines), Some(ProgramState::Compiling(plan, _))) = (made, asked) else {
-            return false;
-        };
-        self.pipelines.borrow_mut().extend(pipelines);
-        self.add_program(gpu, key, plan).is_ok()
+        Some(made.and_then(|pipelines| {
+            self.add_pipelines(&pipelines);
+            self.add_program(gpu, key, plan)
+        }))
+    }
+
+    fn add_pipelines(&self, made: &Pipelines) {
+        let made = made
+            .iter()
+            .map(|(variant, made)| (variant.clone(), made.clone()));
+        self.pipelines.borrow_mut().extend(made);
+    }
+
+    /// Makes a program if its kernels have been compiled since. After a failure it stays
+    /// unavailable here; a lost device reports itself elsewhere. Returns whether it is ready.
+    pub fn poll(&self, gpu: &Gpu, key: ProgramKey) -> bool {
+        if let Some(made) = self.compilation(key).and_then(FutureExt::now_or_never)
+            && let Some(Err(_)) = self.finish(gpu, key, made)
+        {
+            let mut programs = self.programs.borrow_mut();
+            programs.insert(key, ProgramState::Refused);
+        }
+        self.program(key).is_some()
     }
 
     /// Removes a program, and frees its buffers once no step uses them.
@@ -288,9 +338,8 @@ impl GraphRunner {
     /// # Errors
     /// Device errors.
     pub async fn compile(&self, gpu: &Gpu, plan: &Plan) -> Result<()> {
-        let made = compile(gpu, &[plan], &self.pipelines.borrow());
-        let made = made.await?;
-        self.pipelines.borrow_mut().extend(made);
+        let making = compile(gpu, [plan], &self.pipelines.borrow());
+        self.add_pipelines(&*making.await?);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ mod load;
 mod states;
 mod verify;
 
-use super::decoder_steps::DecoderSteps;
+use super::decoder_steps::{DecoderSteps, decode_keys};
 use super::files::ModelFiles;
 use super::graph_runner::GraphRunner;
 use super::load_times::LoadTimes;
@@ -26,7 +26,7 @@ use crate::hub::Source;
 use crate::ir::Graph;
 use crate::kernels::attention::Kv;
 use crate::kernels::subgroup_matrix::MatrixTiling;
-use crate::plan::{StatePlan, StepKind, WeightPlans};
+use crate::plan::{Plan, StatePlan, StepKind, WeightPlans};
 use crate::vision::MropeSections;
 use crate::{Error, Result};
 use futures_util::lock::Mutex;
@@ -182,6 +182,15 @@ impl Model {
             .ok_or_else(|| Error::Internal(format!("{key:?} was not made")))
     }
 
+    /// Reads the plan of a program of the load.
+    ///
+    /// # Errors
+    /// `Internal` for another program.
+    pub(super) fn read_plan<T>(&self, key: ProgramKey, read: impl FnOnce(&Plan) -> T) -> Result<T> {
+        let found = self.runner.read_plan(key, read);
+        found.ok_or_else(|| Error::Internal(format!("{key:?} was not planned")))
+    }
+
     /// Makes a program, unless it is there already.
     ///
     /// # Errors
@@ -215,10 +224,9 @@ impl Model {
         Ok(())
     }
 
-    /// Whether the step for short prompts is ready; makes its buffers once its kernels are
-    /// compiled.
-    pub(super) fn poll_short(&self) -> bool {
-        self.runner.poll(&self.gpu, ProgramKey::PREFILL_SHORT)
+    /// Whether a program is ready; makes its buffers once its kernels are compiled.
+    pub(super) fn poll(&self, key: ProgramKey) -> bool {
+        self.runner.poll(&self.gpu, key)
     }
 
     fn overlay_steps(&self, overlay: Option<OverlayId>) -> Option<Rc<OverlaySteps>> {
@@ -236,6 +244,11 @@ impl Model {
     /// The programs that were made while the model loaded.
     pub(super) fn first_programs(&self) -> Vec<ProgramKey> {
         self.steps.first(&self.runner.planned, self.gpu.caps())
+    }
+
+    /// The decode steps of a session, the one for short contexts first.
+    pub(super) fn decode_programs(&self) -> &'static [ProgramKey] {
+        decode_keys(&self.runner.planned, self.gpu.caps())
     }
 
     /// Waits until no step runs in parts. What is submitted before the next await follows whole steps.
@@ -285,12 +298,9 @@ impl Model {
 
     /// Dispatches of one greedy decode step at short context.
     pub fn dispatches(&self) -> usize {
-        let launches = |key| {
-            let program = self.runner.program(key);
-            program.map(|program| program.plan.launches.len())
-        };
-        let decode = launches(ProgramKey::DECODE_SHORT).or_else(|| launches(ProgramKey::DECODE));
-        decode.unwrap_or(0) + launches(ProgramKey::GREEDY).unwrap_or(0)
+        let launches = |key| self.runner.read_plan(key, |plan| plan.launches.len());
+        let keys = [self.decode_programs()[0], ProgramKey::GREEDY];
+        keys.into_iter().filter_map(launches).sum()
     }
 
     /// Whether the KV cache of a common prefix can be reused for another prompt.

@@ -11,7 +11,8 @@ use crate::ir::{Graph, Op, WeightId, WeightKind};
 use crate::kernels::attention::Kv;
 use crate::kernels::matmul::QuantizeInputs;
 use crate::plan::{
-    Fusions, Plan, PlanOptions, StatePlan, StepKind, WeightPlans, fuse, lower, plan_weights,
+    Fusions, Plan, PlanOptions, StatePlan, StepKind, WeightPlan, WeightPlans, fuse, lower,
+    plan_weights,
 };
 use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
@@ -49,6 +50,15 @@ pub struct StepPlan {
 
 /// Plans by key.
 pub type KeyedPlans = Vec<(ProgramKey, StepPlan)>;
+
+/// The plans whose kernels a load compiles.
+#[derive(Default)]
+pub struct LoadPlans {
+    /// Those that the first token needs. The load waits for them.
+    pub first: KeyedPlans,
+    /// Those that later tokens need. They are compiled after the first, and nothing waits for them.
+    pub later: KeyedPlans,
+}
 
 impl StepPlan {
     /// Wraps a plan that reads no weights.
@@ -110,6 +120,11 @@ impl PlannedGraph {
         }
     }
 
+    /// Whether weights are paged in at run time.
+    pub fn is_paged(&self) -> bool {
+        self.weights.values().any(WeightPlan::is_paged)
+    }
+
     /// Uses the layouts of weights that another graph has already loaded.
     pub fn adopt_layouts(&mut self, store: &WeightStore) {
         for (id, plan) in self
@@ -158,7 +173,7 @@ impl PlannedGraph {
 
     /// Returns the storage of a derived graph's weights by its ids.
     fn plans_of(&self, graph: &Graph, names: &WeightNames) -> Result<WeightPlans> {
-        let own: SortedMap<&WeightName, &crate::plan::WeightPlan> = self
+        let own: SortedMap<&WeightName, &WeightPlan> = self
             .weights
             .iter()
             .map(|(id, plan)| (&self.names[id.0], plan))

@@ -203,6 +203,9 @@ impl ProgramKey {
     pub fn shares_buffers_with(self) -> Option<Self> {
         match self.step {
             ProgramStep::Decode(ContextClass::Short) => Some(Self::DECODE),
+            ProgramStep::Decode(ContextClass::Full) if self.overlay.is_none() => {
+                Some(Self::DECODE_SHORT)
+            }
             ProgramStep::Prefill(PromptClass::Medium) => Some(Self::PREFILL),
             // It reads what the verification has left there.
             ProgramStep::AdvanceStates => Some(Self::VERIFY_PROPOSED.with_overlay(self.overlay)),

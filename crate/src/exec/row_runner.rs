@@ -5,7 +5,7 @@ use super::files::ModelFiles;
 use super::graph_runner::{GraphRunner, WeightFiles};
 use super::load::LoadTasks;
 use super::options::RunOptions;
-use super::planned_graph::{PlannedGraph, StepPlan};
+use super::planned_graph::{LoadPlans, PlannedGraph, StepPlan};
 use super::program_key::ProgramKey;
 use super::step::{
     Buffers, STATE_BYTES, Step, check_finite, pad_rows, rows_bytes, state_words, unpad_rows,
@@ -74,7 +74,13 @@ impl RowRunner {
         let planned = PlannedGraph::stateless(graph, &files.weights, gpu.caps(), &options)?;
         let rows = DEFAULT_RUNNER_ROWS;
         let key = ProgramKey::rows(rows, true);
-        let plan = |planned: &_| Ok(vec![(key, plan_step(planned, gpu.caps(), rows, block)?)]);
+        let plan = |planned: &_| {
+            let first = vec![(key, plan_step(planned, gpu.caps(), rows, block)?)];
+            Ok(LoadPlans {
+                first,
+                ..LoadPlans::default()
+            })
+        };
         // Its kernels are compiled; buffers follow when the number of rows is known.
         let (runner, _, _) =
             GraphRunner::load(gpu, from, planned, &files.store, &plan, LoadTasks::none()).await?;
@@ -195,7 +201,7 @@ impl RowRunner {
             );
         }
         let key = ProgramKey::rows(rows, !given.contains_key(&Slot::Output));
-        self.runner.prepare(gpu, key, || Ok(plan)).await?;
+        self.runner.prepare(gpu, key, || Ok(plan.clone())).await?;
         let step = self.runner.step(gpu, &own, key)?;
         self.prepared = Some(PreparedStep {
             key,

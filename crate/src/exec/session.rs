@@ -162,27 +162,19 @@ impl Session {
         given: Buffers,
         positions: usize,
     ) -> Result<Self> {
-        let programs = [
-            model.program(ProgramKey::DECODE)?,
-            model.program(ProgramKey::PREFILL)?,
-        ];
-        let binds = programs
-            .iter()
-            .flat_map(|p| &p.plan.launches)
-            .flat_map(|l| &l.binds);
-        let dims = binds.filter_map(|(_, slot)| {
-            if let Slot::Cursor(dim) = slot {
-                Some(*dim)
-            } else {
-                None
-            }
-        });
-        let dims: SortedSet<Dim> = dims.filter(|dim| *dim != Dim::TOKENS).collect();
+        let mut dims = SortedSet::default();
+        for key in [ProgramKey::DECODE, ProgramKey::PREFILL] {
+            model.read_plan(key, |plan| dims.extend(plan.cursor_dims()))?;
+        }
         let held = model.capacity_for(positions.max(1), 0);
         let own = own_buffers(model, &dims, &given, held)?;
         let mut steps = SortedMap::new();
-        for key in model.first_programs() {
-            steps.insert(key, model.step(&own, key.with_overlay(overlay))?);
+        let first = model.first_programs();
+        for key in first.iter().chain(model.decode_programs()) {
+            let bound = key.with_overlay(overlay);
+            if !steps.contains_key(key) && model.poll(bound) {
+                steps.insert(*key, model.step(&own, bound)?);
+            }
         }
         let state_bytes = model.state_bytes(held);
         let draft_bytes = hidden_bytes(model);
@@ -234,17 +226,33 @@ impl Session {
     /// The decode step for sequences that end at `end` at the latest.
     ///
     /// # Errors
-    /// `Internal` when it was not made.
+    /// `Internal` before [`Self::reserve`] made it.
     pub(super) fn decode_step(&self, end: usize) -> Result<&Step> {
-        let short = self
-            .steps
-            .get(&ProgramKey::DECODE_SHORT)
-            .filter(|_| end <= SHORT_CONTEXT as usize);
-        let step = match short {
-            Some(step) => step,
-            None => self.bound_step(ProgramKey::DECODE)?,
-        };
+        let step = self.bound_step(self.decode_key(end))?;
         Ok(step.limit_keys(&self.model.gpu, end))
+    }
+
+    fn decode_key(&self, end: usize) -> ProgramKey {
+        match end <= SHORT_CONTEXT as usize {
+            true => self.model.decode_programs()[0],
+            false => ProgramKey::DECODE,
+        }
+    }
+
+    /// Whether [`Self::reserve`] would wait for the kernels of [`Self::decode_step`].
+    pub(super) fn awaits_kernels(&self, end: usize) -> bool {
+        let key = self.decode_key(end);
+        !self.steps.contains_key(&key) && !self.model.poll(key.with_overlay(self.overlay))
+    }
+
+    /// Binds the decode step, once its kernels are compiled.
+    pub(super) async fn prepare_decode(&mut self, end: usize) -> Result<()> {
+        let key = self.decode_key(end);
+        if !self.steps.contains_key(&key) {
+            self.model.prepare(key.with_overlay(self.overlay)).await?;
+            self.steps.insert(key, self.bind_step(key)?);
+        }
+        Ok(())
     }
 
     /// The prefill step whose tiles fit this many rows.
@@ -267,7 +275,7 @@ impl Session {
         let key = ProgramKey::PREFILL_SHORT;
         if self.overlay.is_none()
             && !self.steps.contains_key(&key)
-            && self.model.poll_short()
+            && self.model.poll(key)
             && let Ok(step) = self.bind_step(key)
         {
             self.steps.insert(key, step);
@@ -498,13 +506,16 @@ impl Session {
         start: usize,
         go_on: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        self.reserve(start + ids.len()).await?;
+        self.reserve_states(start + ids.len()).await?;
         self.update_dynamic_ropes(start, start + ids.len())?;
         self.poll_short();
         let whole = [&self.tokens[..start], ids].concat();
         let model = self.model.clone();
         let mut turns = model.turns.prompt(self.priority);
         let chunks = self.prepare_prompt(&whole, start, self.model.chunk())?;
+        if chunks.iter().any(|chunk| chunk.len() == 1) {
+            self.prepare_decode(whole.len()).await?;
+        }
         for (index, chunk) in chunks.into_iter().enumerate() {
             turns.next_chunk().await;
             go_on()?;
@@ -626,9 +637,10 @@ impl Session {
     /// Whether a decode step stops for the host, as with paged weights.
     ///
     /// # Errors
-    /// `Internal` when the step was not made.
+    /// `Internal` when the step was not planned.
     pub(super) fn needs_host(&self) -> Result<bool> {
-        Ok(!self.bound_step(ProgramKey::DECODE)?.breaks.is_empty())
+        self.model
+            .read_plan(ProgramKey::DECODE, |plan| !plan.breaks.is_empty())
     }
 
     /// Capacity of the states in positions.
@@ -671,14 +683,14 @@ fn own_buffers(
     positions: usize,
 ) -> Result<Buffers> {
     let mut own = given.clone();
-    let decode = model.program(ProgramKey::DECODE)?;
+    let output = model.read_plan(ProgramKey::DECODE, |plan| plan.output)?;
     let sizes = [
         (Slot::Ids, model.chunk().max(DRAFT_ROWS as usize) as u64 * 4),
         (Slot::CURSOR, STATE_BYTES),
         (Slot::Tokens, TOKEN_RING_BYTES),
         (Slot::Stops, MAX_STOP_TOKENS as u64 * 4),
         (Slot::ArgmaxPartials, 128 * 8 * u64::from(DRAFT_ROWS)),
-        (Slot::Output, decode.plan.output),
+        (Slot::Output, output),
     ];
     let ends = (model.image_mask != ImageMask::Causal)
         .then_some((Slot::VisibleEnds, model.chunk() as u64 * 4));

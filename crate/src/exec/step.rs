@@ -9,6 +9,7 @@ use crate::kernels::{GridSpec, Launch};
 use crate::plan::{Plan, PlanBreakKind, Slot};
 use crate::util::map::{SortedMap, SortedSet};
 use crate::{Error, Result};
+use futures_util::future::{FutureExt, LocalBoxFuture, Shared, TryFutureExt};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -124,17 +125,23 @@ pub fn check_logits(logits: &[f32]) -> Result<()> {
 /// Compiled kernels by variant.
 pub type Pipelines = SortedMap<Variant, (Shader, Pipeline)>;
 
+/// Kernels that are being compiled. Any number of callers may wait for them.
+pub type Compilation = Shared<LocalBoxFuture<'static, Result<Rc<Pipelines>>>>;
+
 /// Compiles the kernels of plans except the `known` ones; see [`compile_variants`].
-pub fn compile(
+pub fn compile<'a>(
     gpu: &Gpu,
-    plans: &[&Plan],
+    plans: impl IntoIterator<Item = &'a Plan>,
     known: &Pipelines,
-) -> impl Future<Output = Result<Pipelines>> + use<> {
-    let launches = plans.iter().flat_map(|plan| &plan.launches);
+) -> Compilation {
+    let launches = plans.into_iter().flat_map(|plan| &plan.launches);
     let variants = launches
         .map(|launch| &launch.variant)
         .filter(|variant| !known.contains_key(variant));
     compile_variants(gpu, &variants.cloned().collect())
+        .map_ok(Rc::new)
+        .boxed_local()
+        .shared()
 }
 
 /// Compiles kernels, each once and concurrently if the device allows. Compilation starts with the

@@ -146,6 +146,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The row dimensions of its launches other than the step's tokens; some appear more than once.
+    pub fn cursor_dims(&self) -> impl Iterator<Item = Dim> {
+        let binds = self.launches.iter().flat_map(|launch| &launch.binds);
+        binds.filter_map(|(_, slot)| match slot {
+            Slot::Cursor(dim) if *dim != Dim::TOKENS => Some(*dim),
+            _ => None,
+        })
+    }
+
     /// A plan of launches over buffers of its caller, such as sampling.
     pub fn sampling(launches: Vec<Launch<Slot>>) -> Self {
         Self {

@@ -15,7 +15,7 @@ export interface Call {
 export type CallMessage = { id: string; from?: string } & ({ call: Call } | { abort: true });
 
 /** To the page: the head of an answer, its body piece by piece, its end. */
-export type ReplyMessage = { id: string } & ({ status: number; type: string } | { bytes: Uint8Array } | { end: true } | { failure: { code: JerboaErrorCode; message: string; advice: JerboaError["advice"] } });
+export type ReplyMessage = { id: string } & ({ status: number; headers: [string, string][] } | { bytes: Uint8Array } | { end: true } | { failure: { code: JerboaErrorCode; message: string; advice: JerboaError["advice"] } });
 
 /** The lock that a caller holds while it lives. */
 const callerLock = (caller: string): string => `jerboa:tabs:caller:${caller}`;
@@ -54,7 +54,7 @@ export class CallServer {
     this.#running.set(key, controller);
     try {
       const response = await this.#fetch(url, { method, signal: controller.signal, ...(body ? { body, headers: type ? { "content-type": type } : {} } : {}) });
-      reply({ id, status: response.status, type: response.headers.get("content-type") ?? "" });
+      reply({ id, status: response.status, headers: [...response.headers] });
       const reader = response.body?.getReader();
       for (let read = await reader?.read(); read && !read.done; read = await reader?.read()) reply({ id, bytes: read.value });
       reply({ id, end: true });
@@ -139,7 +139,7 @@ export class Calls {
       pending.reject(error);
       pending.stream?.error(error);
     } else if ("status" in message) {
-      pending.answer = new AnswerReader(message.status, message.type);
+      pending.answer = new AnswerReader(message);
       if (pending.answer.isStream) this.#deliver(id, pending);
     } else if ("bytes" in message) {
       if (!pending.answer?.isStream) pending.answer?.bytes.push(message.bytes);
@@ -147,7 +147,7 @@ export class Calls {
     } else {
       this.#end(id);
       if (pending.answer?.isStream) pending.stream?.close();
-      else if (pending.answer) pending.resolve?.(new Response(new Blob(pending.answer.bytes as Uint8Array<ArrayBuffer>[]), pending.answer.head()));
+      else if (pending.answer) pending.resolve?.(new Response(new Blob(pending.answer.bytes as Uint8Array<ArrayBuffer>[]), pending.answer.head));
     }
   }
 
@@ -160,7 +160,7 @@ export class Calls {
         if (this.#end(id)) this.#post({ id, abort: true });
       },
     });
-    pending.resolve(new Response(body, pending.answer!.head()));
+    pending.resolve(new Response(body, pending.answer!.head));
     pending.resolve = undefined;
   }
 
@@ -180,20 +180,15 @@ export class Calls {
 /** An answer as it arrives. */
 class AnswerReader {
   readonly isStream: boolean;
+  readonly head: ResponseInit;
   readonly bytes: Uint8Array[] = [];
-  readonly #status: number;
-  readonly #type: string;
   readonly #decoder = new TextDecoder();
   #rest = "";
 
-  constructor(status: number, type: string) {
-    this.#status = status;
-    this.#type = type;
-    this.isStream = type.includes("event-stream");
-  }
-
-  head(): ResponseInit {
-    return { status: this.#status, headers: { "content-type": this.#type, ...(this.#status >= 400 ? { "x-should-retry": "false" } : {}) } };
+  constructor({ status, headers }: { status: number; headers: [string, string][] }) {
+    const head = new Headers(headers);
+    this.head = { status, headers: head };
+    this.isStream = head.get("content-type")?.includes("event-stream") ?? false;
   }
 
   /** The complete server-sent events up to these bytes. */

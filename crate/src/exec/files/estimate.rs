@@ -3,6 +3,7 @@
 
 use super::ModelFiles;
 use crate::device::Caps;
+use crate::exec::decoder_steps::decode_keys;
 use crate::exec::load_plan::{LoadPlan, plan_load};
 use crate::exec::options::RunOptions;
 use crate::exec::program_key::ProgramKey;
@@ -41,14 +42,7 @@ impl ModelFiles {
         let graph = arch::graph(&self.config)?;
         let load_plan = plan_load(&graph, &self.config, &self.weights, caps, options)?;
         let LoadPlan { planned, steps, .. } = &load_plan;
-        let short = steps
-            .first(planned, caps)
-            .contains(&ProgramKey::DECODE_SHORT);
-        let decode = if short {
-            ProgramKey::DECODE_SHORT
-        } else {
-            ProgramKey::DECODE
-        };
+        let decode = decode_keys(planned, caps)[0];
         let step = steps.plan(planned, caps, decode)?.plan;
         let sampling = steps.plan(planned, caps, ProgramKey::GREEDY)?.plan;
         Ok(StepEstimate {

@@ -6,8 +6,8 @@ mod quantized_cache;
 mod write;
 
 use super::load_times::{LoadTimes, Stopwatch};
-use super::planned_graph::KeyedPlans;
-use super::step::{Buffers, Pipelines, compile_variants};
+use super::planned_graph::LoadPlans;
+use super::step::{Buffers, Compilation, Pipelines, compile, compile_variants};
 use crate::device::registry::Variant;
 use crate::format::{self, Checkpoint, Dtype, Float, WeightSource, Weights};
 use crate::gpu::{Backend, Gpu};
@@ -67,18 +67,20 @@ impl LoadTasks<'_> {
 
 /// The result of a load.
 pub struct LoadOutput {
-    /// The compiled plans.
-    pub plans: KeyedPlans,
-    /// Its kernels.
+    /// The plans.
+    pub plans: LoadPlans,
+    /// The kernels of the first.
     pub pipelines: Pipelines,
+    /// The other kernels of the later ones.
+    pub later: Compilation,
     /// The weights.
     pub buffers: Buffers,
     /// Time spent in each phase.
     pub times: LoadTimes,
 }
 
-/// Tunes the device, then builds and compiles plans while weights arrive. Nothing else is submitted
-/// until tuning ends; the first bytes wait. `tasks.meanwhile` starts once kernels compile and bytes
+/// Tunes the device, then makes plans and compiles the first of them while weights arrive. Nothing else
+/// is submitted until tuning ends; the first bytes wait. `tasks.meanwhile` starts once kernels compile and bytes
 /// arrive; it may block this thread. A refused allocation ends the load, usually before bytes
 /// arrive. Not generic, so that the WebAssembly module contains the
 /// loader once.
@@ -88,7 +90,7 @@ pub struct LoadOutput {
 #[inline(never)]
 pub fn load_compiled<'a>(
     wanted: WeightLoadRequest<'a>,
-    plan: &'a dyn Fn() -> Result<KeyedPlans>,
+    plan: &'a dyn Fn() -> Result<LoadPlans>,
     tasks: LoadTasks<'a>,
 ) -> LocalBoxFuture<'a, Result<LoadOutput>> {
     // On the heap: a page has a short stack.
@@ -97,7 +99,7 @@ pub fn load_compiled<'a>(
 
 async fn load_and_compile(
     wanted: WeightLoadRequest<'_>,
-    plan: &dyn Fn() -> Result<KeyedPlans>,
+    plan: &dyn Fn() -> Result<LoadPlans>,
     tasks: LoadTasks<'_>,
 ) -> Result<LoadOutput> {
     let WeightLoadRequest {
@@ -125,6 +127,7 @@ async fn load_and_compile(
         gate.open();
         let before = gpu.resource_counts().pipelines;
         let variants: SortedSet<Variant> = made
+            .first
             .iter()
             .flat_map(|(_, step)| &step.plan.launches)
             .map(|launch| launch.variant.clone())
@@ -136,7 +139,12 @@ async fn load_and_compile(
             .progress()
             .report_compiling(total, there, work)
             .await?;
-        Ok((made, pipelines, tuned_ms, laps.lap()))
+        let later = compile(
+            gpu,
+            made.later.iter().map(|(_, step)| &step.plan),
+            &pipelines,
+        );
+        Ok((made, pipelines, later, (tuned_ms, laps.lap())))
     };
     let weights = async {
         // Natively all kernels compile before this point.
@@ -158,7 +166,7 @@ async fn load_and_compile(
         tasks.meanwhile.await
     };
     let (_, kernels, weights, ()) = try_join4(allocations, kernels, weights, work).await?;
-    let (plans, pipelines, tuned_ms, kernels_ms) = kernels;
+    let (plans, pipelines, later, (tuned_ms, kernels_ms)) = kernels;
     let ((buffers, mut times), before_ms) = weights;
     let tuned_before = tuned_ms.min(before_ms);
     times.tuning_ms += tuned_before;
@@ -168,6 +176,7 @@ async fn load_and_compile(
     Ok(LoadOutput {
         plans,
         pipelines,
+        later,
         buffers,
         times,
     })

@@ -251,13 +251,9 @@ impl DecoderLoad<'_> {
             checkpoint: &files.checkpoint,
             stored: &files.weights,
         };
-        let first = |planned: &_| {
-            let plan = |key| Ok((key, steps.plan(planned, gpu.caps(), key)?));
-            let keys = steps.first(planned, gpu.caps());
-            keys.into_iter().map(plan).collect()
-        };
+        let plan = |planned: &_| steps.load_plans(planned, gpu.caps());
         let (mut runner, plans, mut load) =
-            GraphRunner::load(gpu, from, planned, &files.store, &first, tasks).await?;
+            GraphRunner::load(gpu, from, planned, &files.store, &plan, tasks).await?;
         let tuning = tuning
             .clone()
             .unwrap_or_else(|| Tuning::without_choices(TuningSource::Off));

@@ -41,7 +41,7 @@ impl Session {
         let model = self.model.clone();
         let runner = &model.runner;
         runner.compile(&model.gpu, &plan.plan).await?;
-        self.reserve(ids.len()).await?;
+        self.reserve_states(ids.len()).await?;
         let program = runner.build(&model.gpu, "every row", plan, self.overlay)?;
         let step = runner.bind(&model.gpu, &self.own, "every row", &program, 1)?;
         self.update_dynamic_ropes(0, ids.len())?;

@@ -36,6 +36,6 @@ impl Session {
                 self.tokens.len()
             )));
         }
-        self.reserve(end).await
+        self.reserve_states(end).await
     }
 }

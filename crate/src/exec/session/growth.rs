@@ -14,13 +14,22 @@ use crate::plan::{Slot, StatePlan};
 const MAX_GROWTH_BYTES: u64 = 64 << 20;
 
 impl Session {
+    /// Prepares for decode steps up to a position: grows the states, and waits for the kernels.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the device has no room for them; device errors.
+    pub(in crate::exec) async fn reserve(&mut self, positions: usize) -> Result<()> {
+        self.reserve_states(positions).await?;
+        self.prepare_decode(positions).await
+    }
+
     /// Grows the states to hold at least `positions` positions. Their contents stay, including
     /// writes of steps in flight. On failure or cancellation the sequence is unchanged, though some
     /// of its states may have grown.
     ///
     /// # Errors
     /// `OutOfMemory` when the device has no room for them.
-    pub(in crate::exec) async fn reserve(&mut self, positions: usize) -> Result<()> {
+    pub(super) async fn reserve_states(&mut self, positions: usize) -> Result<()> {
         if self.offload.is_some()
             && self.written_until == 0
             && let Some(held) = self.growth_target(positions)

@@ -149,7 +149,7 @@ impl Session {
         if !is_consistent {
             return Err(damaged("its sizes do not match"));
         }
-        self.reserve(trailer.written_until).await?;
+        self.reserve_states(trailer.written_until).await?;
         if let Some(offload) = &mut self.offload {
             // Of the sequence before, or of bytes that could not be read to their end.
             offload.get_mut().truncate(0);
