@@ -2,6 +2,7 @@
 //! comparisons.
 
 pub mod capped;
+pub mod checkpoint;
 pub mod gguf;
 pub mod golden;
 pub mod grammar;

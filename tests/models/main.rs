@@ -10,6 +10,7 @@ mod integrity;
 mod lora;
 mod lost;
 mod memory;
+mod mlx;
 mod mtp;
 mod offload;
 mod paging;

@@ -5,9 +5,11 @@ use jerboa::exec::{ModelFiles, RunOptions, VisionEncoder};
 use jerboa::gpu::Gpu;
 use jerboa::hub::Source;
 use jerboa::vision::{ImageProcessor, ProcessorKind, RgbImage};
+use jerboa_tests::checkpoint::ChangedCheckpoint;
 use jerboa_tests::golden::{Golden, golden, open};
 use jerboa_tests::{gpu, limit, on_units, relative_l2};
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// The image processor of a folder; those of LFM2-VL and Gemma 4 are written here, so that images
 /// keep their size. The reference's pixels were rounded to 16 bits.
@@ -83,10 +85,12 @@ pub fn vision_encoder(name: &str) -> VisionEncoder {
 
 /// Loads it on the given device.
 pub fn encoder_on(gpu: &Gpu, name: &str) -> VisionEncoder {
+    encoder_of(gpu, &golden(&format!("vision/models/{name}")))
+}
+
+fn encoder_of(gpu: &Gpu, folder: &Path) -> VisionEncoder {
     pollster::block_on(async {
-        let source = open(&golden(&format!("vision/models/{name}")))
-            .await
-            .expect("the folder");
+        let source = open(folder).await.expect("the folder");
         let config: Value =
             serde_json::from_slice(&source.read("config.json").await.expect("config.json"))
                 .expect("JSON");
@@ -183,6 +187,39 @@ fn gemma4() {
 #[test]
 fn lfm2_vl() {
     check("lfm2_vl");
+}
+
+/// mlx-vlm's converter moves the channels of patch convolutions to the end.
+#[test]
+fn patches_of_mlx_conversions() {
+    for name in [
+        "qwen3_vl",
+        "qwen2_5_vl",
+        "qwen3_5",
+        "gemma3",
+        "smolvlm",
+        "idefics3",
+    ] {
+        let model = golden(&format!("vision/models/{name}"));
+        let changed = ChangedCheckpoint::new(&model, &format!("mlx-{name}"), |tensor| {
+            let [outputs, channels, ref window @ ..] = tensor.shape[..] else {
+                return;
+            };
+            if window.len() < 2 {
+                return;
+            }
+            let places: usize = window.iter().product();
+            let from = |at: usize| {
+                let (row, column) = (at / (channels * places), at % (channels * places));
+                (row * channels + column % channels) * places + column / channels
+            };
+            tensor.values = (0..outputs * channels * places)
+                .map(|at| tensor.values[from(at)])
+                .collect();
+            tensor.shape = [&[outputs], window, &[channels]].concat();
+        });
+        check_encoder(name, gpu(), encoder_of(gpu(), changed.path()));
+    }
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub struct LoadConfig {
     pub fused_experts: Option<bool>,
     /// Whether the output gate of linear attention is a tensor of its own.
     pub separate_delta_gate: bool,
+    /// Whether the channels of convolutions over time are stored last: MLX's converter has changed
+    /// the checkpoint.
+    pub is_mlx_conversion: bool,
     /// Values of the family's scalar tensors, by name.
     pub scalars: SortedMap<String, f64>,
     /// Image processor settings of an mmproj file; otherwise they have a file of their own.

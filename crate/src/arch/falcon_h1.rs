@@ -1,5 +1,6 @@
 //! Falcon-H1: a Mamba-2 mixer parallel to attention in every layer. The multipliers of nearly all
-//! projections are folded into existing scales. Reference: transformers `modeling_falcon_h1.py`.
+//! projections are folded into existing scales. MLX's converter has folded most into the weights
+//! (mlx_lm's `falcon_h1.py`). Reference: transformers `modeling_falcon_h1.py`.
 
 use super::blocks::MlpSpec;
 use super::config::Config;
@@ -74,17 +75,29 @@ fn multipliers<const N: usize>(config: Config<'_>, field: &str) -> Result<[f32; 
 fn falcon_h1(config: Config<'_>) -> Result<Graph> {
     config.require_values(&[("attention_bias", "false"), ("mlp_bias", "false")])?;
     let mut dense = llama::dense(config, false)?;
+    let is_folded = config.load().is_mlx_conversion;
     let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
-    let given = number("attention_in_multiplier")?;
-    let kept = number("attention_out_multiplier")?;
+    let unfolded = |field: &str| if is_folded { Ok(1.0) } else { number(field) };
+    let queries_and_keys = unfolded("attention_in_multiplier")?;
+    let values = number("attention_in_multiplier")?;
+    let kept = unfolded("attention_out_multiplier")?;
 
     let key = number("key_multiplier")?;
     dense.map_attention(|a| {
-        a.scores.scale = a.scores.scale * given * given * key;
-        a.output.scale = given * kept;
+        a.scores.scale = a.scores.scale * queries_and_keys * queries_and_keys * key;
+        a.output.scale = values * kept;
     });
-    let [gate, down] = multipliers(config, "mlp_multipliers")?;
+    let [gate, down] = match is_folded {
+        true => [1.0; 2],
+        false => multipliers(config, "mlp_multipliers")?,
+    };
     let ssm = ssm(config, dense.hidden, dense.norm.eps)?;
+    let embed_scale = unfolded("embedding_multiplier")?;
+    let logits_scale = match (is_folded, dense.tied) {
+        // The head is the embedding with its multiplier.
+        (true, true) => number("lm_head_multiplier")? / number("embedding_multiplier")?,
+        _ => unfolded("lm_head_multiplier")?,
+    };
     let layers = dense.layers.iter().map(|layer| {
         let mixers = vec![
             ("mamba", Mixer::Ssm(ssm.clone())),
@@ -115,8 +128,8 @@ fn falcon_h1(config: Config<'_>) -> Result<Graph> {
         final_norm: "model.final_layernorm",
         hidden: dense.hidden,
         vocab: dense.vocab,
-        embed_scale: number("embedding_multiplier")?,
-        logits_scale: number("lm_head_multiplier")?,
+        embed_scale,
+        logits_scale,
         norm: dense.norm,
         tied: dense.tied,
         layers: layers.collect(),
@@ -126,8 +139,12 @@ fn falcon_h1(config: Config<'_>) -> Result<Graph> {
 
 /// Reads the Mamba-2 mixer of every layer.
 fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
-    let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
-    let given = number("ssm_in_multiplier")?;
+    let is_folded = config.load().is_mlx_conversion;
+    let unfolded = |field: &str| match is_folded {
+        true => Ok::<_, Error>(1.0),
+        false => Ok(config.number_or(field, 1.0)? as f32),
+    };
+    let given = unfolded("ssm_in_multiplier")?;
     let inner = config.count_or("mamba_d_ssm", config.count_or("mamba_expand", 2)? * hidden)?;
     let gate = match (
         config.flag_or("mamba_rms_norm", false),
@@ -140,8 +157,11 @@ fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
     let spec = SsmSpec {
         out_bias: config.flag_or("projectors_bias", false),
         gate,
-        scales: multipliers(config, "ssm_multipliers")?,
-        out_scale: number("ssm_out_multiplier")?,
+        scales: match is_folded {
+            true => [1.0; 5],
+            false => multipliers(config, "ssm_multipliers")?,
+        },
+        out_scale: unfolded("ssm_out_multiplier")?,
         ..ssm_from_config(config, inner, eps)?
     };
     if given != 1.0 && spec.bias {

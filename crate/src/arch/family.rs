@@ -9,7 +9,7 @@ use super::standard::{RopeByType, normalize};
 use super::vision::{self, VisionEncoderGraph, VisionSpec};
 use super::{families, is_encoder};
 use crate::format::gguf::mmproj::MmprojSpec;
-use crate::format::{Encoding, RowOrder, Weights, gguf, mlc};
+use crate::format::{Encoding, RowOrder, WeightSource, Weights, gguf, mlc};
 use crate::ir::{Graph, GraphBuilder};
 use crate::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -50,6 +50,8 @@ pub struct Family {
     pub prefixes: &'static [(&'static str, &'static str)],
     /// Suffixes of weights whose rows are stored in another order than the graph's.
     pub row_orders: &'static [(&'static str, RowOrderFn)],
+    /// Whether MLX's converter adds one to the weights of norms.
+    pub mlx_norms_plus_one: bool,
     /// The vision encoder and its use in the decoder.
     pub vision: Option<VisionSpec>,
     /// Set where text and image embeddings share a space.
@@ -76,6 +78,7 @@ impl Family {
         classification_head: None,
         prefixes: &[],
         row_orders: &[],
+        mlx_norms_plus_one: false,
         vision: None,
         joint_embedding: None,
         scalar_tensors: |_| Vec::new(),
@@ -257,15 +260,37 @@ pub fn canonical_name(config: &LoadConfig, name: &str) -> String {
     rename_tensor(find_family(config.fields()), name).unwrap_or_else(|| name.to_string())
 }
 
-/// Renames stored weights and sets their row order to match the graph.
+/// Renames stored weights and sets their row order to match the graph; undoes what MLX's converter
+/// did to their values.
 ///
 /// # Errors
 /// `Config` for a field that a row order needs.
-pub fn sanitize(config: &LoadConfig, weights: &mut Weights) -> Result<()> {
+pub fn sanitize(config: &mut LoadConfig, weights: &mut Weights) -> Result<()> {
+    // Others store [channels, 1, taps].
+    let is_mlx = |weight: &WeightSource| {
+        weight.name.ends_with(".conv1d.weight")
+            && matches!(weight.shape[..], [_, taps, 1] if taps > 1)
+    };
+    config.is_mlx_conversion = weights.iter().any(is_mlx);
     let family = find_family(config.fields());
     weights.rename(|name| rename_tensor(family, name));
+    if config.is_mlx_conversion && family.is_some_and(|family| family.mlx_norms_plus_one) {
+        let is_shifted = |name: &str| MLX_NORMS.iter().any(|end| name.ends_with(end));
+        for weight in weights.iter_mut().filter(|w| is_shifted(&w.name)) {
+            weight.offset = -1.0;
+        }
+    }
     set_row_orders(config, weights)
 }
+
+/// The norms that mlx_lm's `qwen3_5.py` and `qwen3_next.py` add one to.
+const MLX_NORMS: [&str; 5] = [
+    ".input_layernorm.weight",
+    ".post_attention_layernorm.weight",
+    "model.norm.weight",
+    ".q_norm.weight",
+    ".k_norm.weight",
+];
 
 /// Adds `model.` to the names of a decoder that is stored without it, as its body alone is.
 pub fn add_body_prefix(config: &LoadConfig, weights: &mut Weights) {

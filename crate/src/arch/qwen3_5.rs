@@ -61,6 +61,7 @@ pub(super) static FAMILIES: &[Family] = &[
         mtp: Some(|config| mtp_graph(&qwen3_5(config)?)),
         vision: Some(QWEN3),
         row_orders: GATED_Q_ORDERS,
+        mlx_norms_plus_one: true,
         gguf: &[in_gguf("qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM")],
         ..Family::EMPTY
     },
@@ -75,6 +76,7 @@ pub(super) static FAMILIES: &[Family] = &[
         mtp: Some(|config| mtp_graph(&qwen3_5_moe(config)?)),
         vision: Some(QWEN3),
         row_orders: GATED_Q_ORDERS,
+        mlx_norms_plus_one: true,
         gguf: &[GgufSpec {
             has_experts: true,
             ..in_gguf("qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM")
@@ -97,6 +99,7 @@ pub(super) static FAMILIES: &[Family] = &[
                 separate_by_key_head(config, false)
             }),
         ],
+        mlx_norms_plus_one: true,
         gguf: &[GgufSpec {
             has_experts: true,
             ..in_gguf("qwen3next", "qwen3_next", "Qwen3NextForCausalLM")

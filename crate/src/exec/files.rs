@@ -359,7 +359,7 @@ impl ModelFiles {
         let quantized = read_quantize_config(source, config.json(), &checkpoint).await?;
         let fields = quantized.as_ref().unwrap_or(config.json());
         let mut weights = detect(fields, &checkpoint, &side);
-        arch::sanitize(&config, &mut weights)?;
+        arch::sanitize(&mut config, &mut weights)?;
         if purpose != GraphPurpose::Encode {
             arch::add_body_prefix(&config, &mut weights);
         }

@@ -11,7 +11,7 @@ use crate::arch::vision::{
     FIRST_ENTRY, PATCHES, POSITION_PAIRS, VisionEncoderGraph, match_suffixes,
 };
 use crate::arch::{LoadConfig, vision_encoder};
-use crate::format::Encoding;
+use crate::format::{Encoding, RowOrder};
 use crate::gpu::{Backend, Buffer, BufferUsage, Command, Gpu, Program};
 use crate::hub::Source;
 use crate::ir::{InputId, StepSizes};
@@ -88,6 +88,9 @@ impl VisionEncoder {
             let Some(weight) = stored.iter_mut().find(|w| w.name == *name) else {
                 continue;
             };
+            if let Some(channels) = channels_last(&weight.shape) {
+                weight.row_order = RowOrder::ChannelsLast { channels };
+            }
             // Patch convolutions run as matmuls; tables may be stored in several parts.
             if (weight.shape.len() > 2 || weight.shape.len() == 1 && cols > 1)
                 && weight.shape.iter().product::<usize>() == rows * cols
@@ -464,4 +467,16 @@ pub fn content_hash(tiles: &[RgbImage], seconds: &[f64]) -> u64 {
             .fold(h, |h, word| mix(h, u64::from_le_bytes(*word)));
         rest.iter().fold(h, |h, byte| mix(h, u64::from(*byte)))
     })
+}
+
+/// The channels of a patch convolution that stores them last, as MLX does: [outputs, height, width,
+/// channels], with the frames before the height for videos.
+fn channels_last(shape: &[usize]) -> Option<usize> {
+    const COLORS: usize = 3;
+    match shape {
+        [_, first, .., last] if shape.len() >= 4 && *first != COLORS && *last == COLORS => {
+            Some(COLORS)
+        }
+        _ => None,
+    }
 }

@@ -282,7 +282,7 @@ fn layout_group(group: usize, cols: usize) -> Option<u16> {
         .find(|g| group > 0 && group.is_multiple_of(usize::from(*g)))
 }
 
-/// The mapping from the model's rows to the stored rows.
+/// The mapping from the model's rows to the stored ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowOrder {
     /// As stored.
@@ -303,6 +303,12 @@ pub enum RowOrder {
     },
     /// The stored matrix is [k, n]: its columns are the model's rows.
     Transposed,
+    /// Rows are as stored. Each is a convolution's window, whose channels are stored last (MLX) and
+    /// come first in the model.
+    ChannelsLast {
+        /// Number of channels.
+        channels: usize,
+    },
 }
 
 impl RowOrder {
@@ -333,7 +339,7 @@ impl RowOrder {
     /// order.
     pub fn grouping(self) -> Option<(usize, [usize; 4])> {
         match self {
-            RowOrder::Stored | RowOrder::Transposed => None,
+            RowOrder::Stored | RowOrder::Transposed | RowOrder::ChannelsLast { .. } => None,
             RowOrder::Interleaved { head_rows } => Some((head_rows, [1, 1, 0, 0])),
             RowOrder::Grouped {
                 groups,

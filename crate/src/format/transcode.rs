@@ -175,13 +175,16 @@ fn stored_bytes(job: &TranscodeJob<'_>, bytes: usize) -> Option<usize> {
 fn dense(job: &TranscodeJob<'_>, data: &[u8], float: Float) -> PackedMatrix {
     let offset = job.source.offset;
     let rows = job.source.stored_rows;
-    let transposed = job.source.row_order == RowOrder::Transposed;
+    let order = job.source.row_order;
 
     job.dense(|row, col| {
-        let at = if transposed {
-            col * rows + row
-        } else {
-            row * job.cols + col
+        let at = match order {
+            RowOrder::Transposed => col * rows + row,
+            RowOrder::ChannelsLast { channels } => {
+                let window = (job.cols / channels).max(1);
+                row * job.cols + col % window * channels + col / window
+            }
+            _ => row * job.cols + col,
         };
         let value = float.get(data, at).unwrap_or(0.0);
         // Adding 0.0 would turn -0.0 into 0.0.

@@ -97,7 +97,7 @@ pub fn transcode<B: Clone>(
     let choice = choose_variant(from, to)?;
     let blocks = to.layout.padded_cols(to.cols as usize) as u32 / 32;
     let units = u64::from(from.rows) * u64::from(blocks);
-    if from.row_order == RowOrder::Transposed {
+    if let RowOrder::Transposed | RowOrder::ChannelsLast { .. } = from.row_order {
         return None;
     }
     let (order_rows, runs) = from.row_order.grouping().unwrap_or_default();
