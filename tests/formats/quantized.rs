@@ -474,7 +474,7 @@ fn nvfp4_of_modelopt_is_read() {
                 factor,
                 ("m.pre_quant_scale", BF16, &[32][..]),
             ],
-            "Its inputs are scaled by 'pre_quant_scale';",
+            "Its inputs are scaled by 'pre_quant_scale'.",
         ),
         (
             vec![weight, ("m.weight_scale", F8E4M3, &[2, 1]), factor],
@@ -483,6 +483,54 @@ fn nvfp4_of_modelopt_is_read() {
     ] {
         let error = read(&tensors).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// Scaling by ModelOpt's SmoothQuant, and transforms of compressed-tensors.
+#[test]
+fn inputs_that_are_changed_at_run_time_are_refused() {
+    use Dtype::{BF16, F8E4M3, F32, I8};
+    let method = |name: &str| json!({ "quantization_config": { "quant_method": name } });
+    let transform = |location: &str| {
+        json!({ "quantization_config": { "quant_method": "compressed-tensors", "transform_config": { "config_groups": {
+            "R1": { "type": "hadamard", "apply": [{ "location": "weight_output", "targets": ["o_proj"] }] },
+            "R4": { "type": "hadamard", "apply": [{ "location": location, "targets": ["down_proj"] }] },
+        } } } })
+    };
+    let scale: Tensor<'_> = ("m.pre_quant_scale", F32, &[32]);
+    let eight: Tensor<'_> = ("m.weight", I8, &[4, 32]);
+    let fp8: Tensor<'_> = ("m.weight", F8E4M3, &[4, 32]);
+    let scales: Tensor<'_> = ("m.weight_scale", F32, &[4]);
+    let one: Tensor<'_> = ("m.weight_scale", F32, &[]);
+    let plain: Tensor<'_> = ("m.weight", BF16, &[4, 32]);
+    for (config, tensors, expected) in [
+        (method("modelopt"), vec![eight, scales], None),
+        (
+            method("modelopt"),
+            vec![eight, scales, scale],
+            Some("'pre_quant_scale'"),
+        ),
+        (
+            method("modelopt"),
+            vec![fp8, one, scale],
+            Some("'pre_quant_scale'"),
+        ),
+        (transform("weight_input"), vec![plain], None),
+        (transform("input"), vec![plain], Some("transforms 'input'")),
+        (
+            transform("k_cache"),
+            vec![plain],
+            Some("transforms 'k_cache'"),
+        ),
+    ] {
+        let weights = detect(&config, &checkpoint(&tensors), &jerboa::SortedMap::new());
+        let error = weights.get("m.weight", "a model").err();
+        let error = error.map(|error| error.to_string());
+        match (&error, expected) {
+            (None, None) => {}
+            (Some(error), Some(part)) => assert!(error.contains(part), "{error}"),
+            _ => panic!("{error:?}, expected {expected:?}"),
+        }
     }
 }
 

@@ -45,3 +45,22 @@ fn ring_caches_quarter_the_memory_of_gemma_3_1b_at_32k_tokens() {
         .sum();
     assert_eq!(told, bytes(&full));
 }
+
+/// Reference: transformers' `modeling_qwen3_moe.py` has one mask for all layers.
+#[test]
+fn qwen3_moe_has_a_window_in_every_layer_or_in_none() {
+    let windows = |enabled: bool| {
+        let mut config = shape("qwen3-30b-a3b");
+        config["use_sliding_window"] = enabled.into();
+        config["sliding_window"] = 4096.into();
+        config["max_window_layers"] = 40.into();
+        let graph = arch::graph(&config.into()).expect("a graph");
+        let windows = graph.states.iter().map(|state| match state {
+            StateSpec::Kv { window, .. } => *window,
+            _ => panic!("{state:?}"),
+        });
+        windows.collect::<Vec<_>>()
+    };
+    assert_eq!(windows(true), vec![4096; 48]);
+    assert_eq!(windows(false), vec![0; 48]);
+}

@@ -96,7 +96,11 @@ fn qwen3_moe(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
     let spec = dense.norm;
     dense.map_attention(|a| a.qkv.norm = Some(head_norm(spec)));
-    set_windows(&mut dense, config)?;
+    if config.flag_or("use_sliding_window", false) && config.get("sliding_window").is_some() {
+        // Unlike Qwen2 and Qwen3, it has no layers without a window.
+        let window = config.count("sliding_window")?;
+        dense.set_windows(|_| window);
+    }
     let experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
     set_experts(&mut dense, config, &experts)?;
     dense.graph()

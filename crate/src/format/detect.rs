@@ -101,6 +101,7 @@ pub fn detect(
     let mut out = Weights::default();
     for (name, info) in &checkpoint.tensors {
         if let Some((canonical, source)) = finder.weight(name, info) {
+            let source = source.and_then(|source| finder.check_inputs(source, info));
             out.insert(&canonical, source);
         }
     }
@@ -157,6 +158,35 @@ impl<'a> WeightFinder<'a> {
         self.quantization(field)
             .as_u64()
             .and_then(|n| usize::try_from(n).ok())
+    }
+
+    /// Refuses a weight whose input is changed while the model runs, which no kernel does: ModelOpt's
+    /// scaling (AWQ, SmoothQuant) and the transforms of compressed-tensors (QuIP, SpinQuant's R3 and
+    /// R4). Those of its location `weight_input` or `weight_output` have been applied.
+    fn check_inputs(&self, source: WeightSource, info: &TensorInfo) -> Result<WeightSource> {
+        let name = &source.name;
+        let base = name.strip_suffix(".weight").unwrap_or(name);
+        if self.tensor(base, ".pre_quant_scale").is_some() {
+            let hint = "Its inputs are scaled by 'pre_quant_scale'. Use a checkpoint without it (AWQ, SmoothQuant).";
+            return Err(self.unsupported(name, info, hint));
+        }
+        let groups = self.quantization("transform_config")["config_groups"].as_object();
+        let transforms = groups
+            .into_iter()
+            .flat_map(|groups| groups.values())
+            .filter_map(|group| group["apply"].as_array())
+            .flatten();
+        let mut locations = transforms.filter_map(|transform| transform["location"].as_str());
+        match locations.find(|location| !location.starts_with("weight_")) {
+            Some(location) => {
+                let hint = format!(
+                    "The 'transform_config' of its quantization transforms '{location}' while the model runs. \
+                     Use a checkpoint without such transforms (QuIP, SpinQuant)."
+                );
+                Err(self.unsupported(name, info, &hint))
+            }
+            None => Ok(source),
+        }
     }
 
     /// The group size for `groups` groups of `k` inputs, of which the last may be short: the

@@ -447,12 +447,6 @@ impl WeightFinder<'_> {
         if scales.dtype != Dtype::F8E4M3 {
             return None;
         }
-        // NVFP4_AWQ: the inputs would have to be scaled too.
-        if self.tensor(base, ".pre_quant_scale").is_some() {
-            let hint =
-                "Its inputs are scaled by 'pre_quant_scale'; use an NVFP4 checkpoint without AWQ.";
-            return Some(Err(self.unsupported(name, info, hint)));
-        }
         let [lead @ .., width] = &info.shape[..] else {
             return None;
         };
