@@ -280,6 +280,13 @@ export class Completions {
     return streamOf(controller, chunks(head, answers, usage));
   }
 
+  /** Counts the tokens of a request's prompt; an image counts as its placeholder. @internal */
+  async countTokens(params: ChatCompletionCreateParams): Promise<number> {
+    const { messages = [], tools, chatTemplate } = this.#request(checked(WHERE, params, SPEC) as CheckedParams);
+    const bare = await imagePlaceholders(messages);
+    return (await this.#backend.call("tokenizeChat", [bare, withoutUnset({ addGenerationPrompt: true, ...chatTemplate, tools })])).length;
+  }
+
   /** Refuses tools that the chat template would ignore, and calls whose format is not known. */
   async #refuseUnreadTools({ messages = [], tools, chatTemplate }: EngineRequest): Promise<void> {
     if (this.#info.toolCalls === null) {

@@ -2,7 +2,7 @@
 
 import { addAnswer, withoutUnset, IGNORED_FIELDS, type CompletionUsage, type GenerationRequestOptions, type StreamOptions, streamOf, type Timings, timingsOf, usageOf } from "./chat.js";
 import { checked, engineOptions, everyItem, valid, validator } from "./check.js";
-import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo } from "./contract.js";
+import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo, TokenLogprob } from "./contract.js";
 import { aborted, invalidRequest, JerboaError, requireOpen } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
@@ -228,9 +228,14 @@ function appendLogprobs(scored: LogprobState, chosen: ChosenLogprob[] | undefine
     all.tokens.push(token);
     all.token_logprobs.push(logprob);
     all.text_offset.push(scored.length);
-    if (top.length > 0) all.top_logprobs.push(Object.fromEntries(top.map((one) => [one.token, one.logprob])));
+    if (top.length > 0) all.top_logprobs.push(Object.fromEntries(top.map((one) => [spelling(one), one.logprob])));
     scored.length += token.length;
   }
+}
+
+/** A token as a key: a part of a character by its bytes, as OpenAI spells it. */
+function spelling({ token, bytes }: TokenLogprob): string {
+  return token.includes("\uFFFD") && bytes ? `bytes:${bytes.map((byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("")}` : token;
 }
 
 type ResponseHead = Pick<TextCompletion, "id" | "object" | "created" | "model">;

@@ -25,6 +25,7 @@ const HANDLERS: Record<string, Handler> = {
   "chat/completions": (model, body, signal) => model.chat.completions.create(body, { signal }),
   completions: (model, body, signal) => model.completions.create(body, { signal }),
   responses: (model, body, signal) => model.responses.create(body, { signal }),
+  "responses/input_tokens": (model, body) => model.responses.inputTokens.count(body),
   embeddings: (model, body, signal) => model.embeddings.create(body, { signal }),
   rerank,
   "audio/transcriptions": (model, body, signal) => model.audio.transcriptions.create(body, { signal }),
@@ -67,7 +68,7 @@ async function respond(registry: ModelRegistry, request: Request, controller: Ab
   const { pathname } = new URL(request.url);
   const path = Object.keys(HANDLERS).find((each) => pathname.endsWith(`/${each}`));
   try {
-    const stored = /\/responses\/([^/]+)(\/input_items|\/cancel)?\/?$/.exec(pathname);
+    const stored = path ? null : /\/responses\/([^/]+)(\/input_items|\/cancel)?\/?$/.exec(pathname);
     if (stored) return await storedResponse(registry, request.method, pathname, decoded(stored[1]!), stored[2]);
     if (!path || request.method !== "POST") {
       const ofModels = /\/models(\/.*)?$/.test(pathname);
@@ -80,7 +81,7 @@ async function respond(registry: ModelRegistry, request: Request, controller: Ab
       throw new JerboaError("not_found", `${request.method} ${pathname} is not supported. Supported: ${Object.keys(HANDLERS).join(", ")}, models.`);
     }
     const body = (await bodyOf(request)) as { model?: unknown; echo?: unknown } | null;
-    if (path === "chat/completions" || path === "responses") refuseFiles(body);
+    if (path === "chat/completions" || path.startsWith("responses")) refuseFiles(body);
     const model = await registry.get(body?.model);
     controller.signal.throwIfAborted();
     const answer = await HANDLERS[path]!(model, body as never, controller.signal);

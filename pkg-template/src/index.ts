@@ -18,7 +18,7 @@ export type { VideoSource } from "./video.js";
 export type { Session } from "./session.js";
 export type { Responses } from "./responses.js";
 export type {
-  DeletedResponse, ModelResponse, ResponseCreateParams, ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming, ResponseFunctionCall,
+  DeletedResponse, InputTokenCount, ModelResponse, ResponseCreateParams, ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming, ResponseFunctionCall,
   ResponseFunctionCallOutput, ResponseFunctionTool, ResponseInputItem, ResponseInputMessage, ResponseInputPart, ResponseItemList, ResponseItemReference,
   ResponseItemStatus, ResponseLogprob, ResponseOutputItem, ResponseOutputMessage, ResponseOutputText, ResponseReasoning, ResponseStream,
   ResponseStreamEvent, ResponseTextFormat, ResponseToolChoice, ResponseUsage,

@@ -5,7 +5,7 @@ import { checked, valid, validator } from "./check.js";
 import { aborted, failures, invalidRequest, JerboaError } from "./errors.js";
 import type { ChatMessage } from "./messages.js";
 import { chatFormat, chatTools, echoedChoice, type IdentifiedItem, inputItems, messagesOf, newId, sharedFields, WHERE, withInstructions } from "./response-input.js";
-import { type ResponseModel, ResponseStore, type SessionLease } from "./response-store.js";
+import { type ResponseModel, ResponseStore, type SessionLease, type StoredResponse } from "./response-store.js";
 import type {
   ModelResponse, ResponseCreateParams, ResponseFunctionCall, ResponseLogprob, ResponseOutputItem, ResponseOutputMessage, ResponseReasoning, ResponseStream,
   ResponseStreamEvent, UnnumberedResponseEvent,
@@ -51,16 +51,8 @@ export class ResponseRunner {
   }
 
   async create(params: ResponseCreateParams, options?: GenerationRequestOptions): Promise<ModelResponse | ResponseStream> {
-    const p = checked(WHERE, params, SPEC) as ResponseCreateParams;
-    checked(`${WHERE}: stream_options`, p.stream_options, { include_obfuscation: valid.boolean });
-    const { format, ...text } = checked(`${WHERE}: text`, p.text, { format: valid.object, verbosity: valid.any }) as NonNullable<ResponseCreateParams["text"]>;
-    const previous = p.previous_response_id ? this.store.get(p.previous_response_id) : undefined;
-    const items = inputItems(p.input, (id) => this.store.item(id));
-    const input = [...(previous?.conversation ?? []), ...items];
-    if (input.length === 0) throw invalidRequest(`${WHERE}: 'input' is missing. Set it to a string or an array of items.`);
-    const messages = withInstructions(p.instructions ?? undefined, messagesOf(input));
+    const { p, previous, items, input, request } = this.#read(params);
     const response = this.#begin(p);
-    const request = this.#chatRequest(p, messages, { ...(format ? { format } : {}), ...text });
     const keeps = response.store;
     const lease = keeps ? await this.store.lease(previous?.response.id) : undefined;
     const controller = new AbortController();
@@ -87,6 +79,24 @@ export class ResponseRunner {
     if (failure) throw failure;
     if (response.status === "cancelled") throw aborted("The response");
     return response;
+  }
+
+  /** Counts the tokens of a request's prompt. */
+  count(params: Omit<ResponseCreateParams, "stream">): Promise<number> {
+    return this.#model.chat.completions.countTokens(this.#read(params).request);
+  }
+
+  /** Reads a request, and the conversation that it continues. */
+  #read(params: object): { p: ResponseCreateParams; previous: StoredResponse | undefined; items: IdentifiedItem[]; input: IdentifiedItem[]; request: ChatCompletionCreateParamsStreaming } {
+    const p = checked(WHERE, params, SPEC) as ResponseCreateParams;
+    checked(`${WHERE}: stream_options`, p.stream_options, { include_obfuscation: valid.boolean });
+    const { format, ...text } = checked(`${WHERE}: text`, p.text, { format: valid.object, verbosity: valid.any }) as NonNullable<ResponseCreateParams["text"]>;
+    const previous = p.previous_response_id ? this.store.get(p.previous_response_id) : undefined;
+    const items = inputItems(p.input, (id) => this.store.item(id));
+    const input = [...(previous?.conversation ?? []), ...items];
+    if (input.length === 0) throw invalidRequest(`${WHERE}: 'input' is missing. Set it to a string or an array of items.`);
+    const messages = withInstructions(p.instructions ?? undefined, messagesOf(input));
+    return { p, previous, items, input, request: this.#chatRequest(p, messages, { ...(format ? { format } : {}), ...text }) };
   }
 
   /** The response before its first token. */

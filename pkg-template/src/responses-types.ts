@@ -295,6 +295,12 @@ export interface ResponseItemList {
   has_more: false;
 }
 
+/** The tokens of a request's input. */
+export interface InputTokenCount {
+  object: "response.input_tokens";
+  input_tokens: number;
+}
+
 /** The confirmation that a response was deleted. */
 export interface DeletedResponse {
   id: string;

@@ -5,13 +5,18 @@ import { missingAsset } from "./errors.js";
 import type { ResponseRunner } from "./response-runner.js";
 import type { ResponseModel } from "./response-store.js";
 import type {
-  DeletedResponse, ModelResponse, ResponseCreateParams, ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming, ResponseItemList, ResponseStream,
+  DeletedResponse, InputTokenCount, ModelResponse, ResponseCreateParams, ResponseCreateParamsNonStreaming, ResponseCreateParamsStreaming, ResponseItemList, ResponseStream,
 } from "./responses-types.js";
 import { wrongTask } from "./tasks.js";
 import { ASSET_TIMEOUT_MS, withTimeout } from "./waits.js";
 
 /** OpenAI's `responses`. Responses are stored in this page, the last {@link MAX_STORED_RESPONSES} of them. */
 export class Responses {
+  /** OpenAI's `responses.inputTokens`. */
+  readonly inputTokens = {
+    /** Counts the tokens that a request's input would take; an image counts as its placeholder. */
+    count: async (params: Omit<ResponseCreateParams, "stream">): Promise<InputTokenCount> => ({ object: "response.input_tokens", input_tokens: await (await this.#runner()).count(params) }),
+  };
   readonly #model: ResponseModel;
   #loading: Promise<ResponseRunner> | undefined;
 

@@ -638,6 +638,8 @@ test("completions return log-probabilities as lists", async () => {
   assert.deepEqual(fake.seen.requests.at(-1), { prompt: "one two", logprobs: true, topLogprobs: 1 });
   const pieces = await collect(await model.completions.create({ prompt: "one two", logprobs: 1, stream: true }));
   assert.deepEqual(pieces.map((p) => p.choices[0].logprobs?.text_offset ?? null), [[0], [3], null]);
+  const partial = await model.completions.create({ prompt: "\uFFFD", logprobs: 2 });
+  assert.deepEqual(partial.choices[0].logprobs.top_logprobs, [{ "bytes:\\xc3": -0.1, "bytes:\\xe2\\x82": -0.2 }]);
   await assert.rejects(model.completions.create({ prompt: "x", logprobs: 1, echo: true }), refusal("request", /'logprobs' cannot be combined with 'echo'/));
 });
 

@@ -284,6 +284,11 @@ test("the official client: create, stream, parse, tools, stored responses", asyn
   assert.equal(after.output_text, "rain");
   assert.equal((await client.responses.retrieve(after.id)).output_text, "rain");
   assert.deepEqual((await collect(client.responses.inputItems.list(after.id))).map(({ type }) => type), ["function_call_output"]);
+  const counted = await client.responses.inputTokens.count({ model: "any", input: "ab", instructions: "c", tools: [WEATHER] });
+  assert.deepEqual(counted, { object: "response.input_tokens", input_tokens: 1 + 2 + 3 + 1 }, "a tool, two messages and the opened answer");
+  const { input_tokens: chained } = await model.responses.inputTokens.count({ input: "ab", previous_response_id: response.id });
+  assert.equal(chained, 1 + "one two".length + 1 + "one two".length + 3 + 1);
+  await assert.rejects(client.responses.inputTokens.count({ model: "any" }), (error) => error.status === 400 && /'input' is missing/.test(error.message));
   await client.responses.delete(after.id);
   await assert.rejects(client.responses.retrieve(after.id), (error) => error.status === 404 && error.code === "not_found");
   await assert.rejects(client.responses.create({ model: "any", input: "x", previous_response_id: "resp_0" }), (error) => error.status === 404);

@@ -123,10 +123,10 @@ export class Engine {
     return this.tokenize(text, false, false);
   }
 
-  /** Roles are special tokens: one each. */
+  /** Roles and tools are special tokens: one each. */
   tokenizeChat(messages, options) {
     const opened = options.addGenerationPrompt ?? !options.continueFinalMessage;
-    return Uint32Array.from([...messages.flatMap((m) => [2, ...this.tokenize(m.content, false, false)]), ...(opened ? [2] : [])]);
+    return Uint32Array.from([...(options.tools ?? []).map(() => 3), ...messages.flatMap((m) => [2, ...this.tokenize(m.content, false, false)]), ...(opened ? [2] : [])]);
   }
 
   detokenize(ids) {
@@ -182,7 +182,8 @@ export class Engine {
       }
       if (changed) seen.logits.push([...changed]);
       done.push(word);
-      const top = [{ token: word.text, id: 7, logprob: -0.1, bytes: null }];
+      // Parts of two characters have the same text.
+      const top = word.text === "\uFFFD" ? [{ token: word.text, id: 7, logprob: -0.1, bytes: [0xc3] }, { token: word.text, id: 8, logprob: -0.2, bytes: [0xe2, 0x82] }] : [{ token: word.text, id: 7, logprob: -0.1, bytes: null }];
       onEvent({ ...word, ids: [done.length], ...(request.logprobs ? { logprobs: [{ ...top[0], top }] } : {}) });
     }
     this.busy--;
