@@ -3,7 +3,7 @@
 import { AnswerBuilder, type ChatDelta, deltaOf, partsOf } from "./answer.js";
 import { checked, describe, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo } from "./contract.js";
-import { aborted, JerboaError, invalidRequest, requireOpen } from "./errors.js";
+import { aborted, JerboaError, invalidRequest, requireOpen, randomId } from "./errors.js";
 import { type GrammarOption, grammarSource, seedOf } from "./generate.js";
 import { consumed, Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
@@ -274,7 +274,7 @@ export class Completions {
       const one = request.seed === undefined ? request : { ...request, seed: seedOf(request.seed, index) };
       return new Generation((onEvent, s) => generateWithSteps(this.#backend, one, steps, { signal: s, onEvent }), ended);
     });
-    const head = { id: `chatcmpl-${crypto.randomUUID()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
+    const head = { id: `chatcmpl-${randomId()}`, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     if (!given.stream) return whole(head, answers).finally(() => controller.abort());
     const usage = given.stream_options?.include_usage === true;
     return streamOf(controller, chunks(head, answers, usage));

@@ -3,7 +3,7 @@
 import { addAnswer, withoutUnset, IGNORED_FIELDS, type CompletionUsage, type GenerationRequestOptions, type StreamOptions, streamOf, type Timings, timingsOf, usageOf } from "./chat.js";
 import { checked, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo, TokenLogprob } from "./contract.js";
-import { aborted, invalidRequest, JerboaError, requireOpen } from "./errors.js";
+import { aborted, invalidRequest, JerboaError, randomId, requireOpen } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { isTokenId, seedOf } from "./generate.js";
@@ -112,7 +112,7 @@ export class TextCompletions {
     if (best > n && p.stream) throw invalidRequest(`${WHERE}: 'best_of' above 'n' cannot be streamed, because the best answers are known at the end. Leave one of them out.`);
     if (p.suffix) requireGap(this.#info, p, prompts);
     if (p.echo && typeof p.logprobs === "number") throw invalidRequest(`${WHERE}: 'logprobs' cannot be combined with 'echo', because prompt tokens have none. Set one of them.`);
-    const head = { id: `cmpl-${crypto.randomUUID()}`, object: "text_completion" as const, created: Math.floor(Date.now() / 1000), model: this.#info.model };
+    const head = { id: `cmpl-${randomId()}`, object: "text_completion" as const, created: Math.floor(Date.now() / 1000), model: this.#info.model };
     const controller = new AbortController();
     const stop = signal ? AbortSignal.any([signal, controller.signal]) : controller.signal;
     const runs = prompts.flatMap((prompt, at) => Array.from({ length: best }, (_, index) => ({ prompt, index, answer: at * best + index })));

@@ -2,7 +2,7 @@
 
 import { pcm16, wavHeader } from "./audio-input.js";
 import { atOption, bodyLimit, checked, describe, everyItem, faultyOptions, requestTooLarge, valid, validator } from "./check.js";
-import { failures, invalidRequest, JerboaError, textOf as messageOf, worded } from "./errors.js";
+import { failures, invalidRequest, JerboaError, textOf as messageOf, worded, randomId } from "./errors.js";
 import { requestOf, withRequestId } from "./http.js";
 import { UNUSABLE_MODEL } from "./load.js";
 import type { Model } from "./model.js";
@@ -247,7 +247,7 @@ async function rerank(model: Model, body: { query?: string; documents?: unknown[
   if (query === undefined || !documents) throw invalidRequest("rerank: 'query' and 'documents' are required.");
   const ranked = await model.rerank(query, documents.map(textOf) as string[], { signal, ...(topN ? { topN } : {}), ...(instruction ? { instruction } : {}) });
   const results = ranked.map(({ index, score, document }) => ({ index, relevance_score: score, ...(returns ? { document: { text: document } } : {}) }));
-  return { id: `rerank-${crypto.randomUUID()}`, model: model.info.model, results };
+  return { id: `rerank-${randomId()}`, model: model.info.model, results };
 }
 
 /** Speech; with `stream: true` the bytes of its file as they are generated. */

@@ -1,8 +1,10 @@
 /** Requests and responses of `fetch` handlers. */
 
+import { randomId } from "./errors.js";
+
 /** Adds the header that OpenAI's clients report as the request's id. */
 export function withRequestId(response: Response): Response {
-  response.headers.set("x-request-id", `req_${crypto.randomUUID().replaceAll("-", "")}`);
+  response.headers.set("x-request-id", `req_${randomId()}`);
   return response;
 }
 

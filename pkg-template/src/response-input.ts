@@ -2,7 +2,7 @@
 
 import type { ChatCompletionCreateParams, ResponseFormat } from "./chat.js";
 import { describe, everyItem, isList, MAX_ITEMS } from "./check.js";
-import { invalidRequest, JerboaError } from "./errors.js";
+import { invalidRequest, JerboaError, randomId } from "./errors.js";
 import type { AssistantMessage, ChatMessage, Tool } from "./messages.js";
 import type { ResponseCreateParams, ResponseInputItem, ResponseInputPart, ResponseTextFormat, ResponseToolChoice } from "./responses-types.js";
 import type { ToolChoice } from "./tool-choice.js";
@@ -13,7 +13,7 @@ export const WHERE = "responses.create";
 export type IdentifiedItem = ResponseInputItem & { id: string };
 
 /** A new id, such as `msg_…`. */
-export const newId = (kind: string): string => `${kind}_${crypto.randomUUID().replaceAll("-", "")}`;
+export const newId = (kind: string): string => `${kind}_${randomId()}`;
 
 /** The input as items with ids. `stored` finds the items of stored responses. */
 export function inputItems(input: unknown, stored: (id: string) => IdentifiedItem | undefined): IdentifiedItem[] {

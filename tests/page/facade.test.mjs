@@ -330,6 +330,16 @@ test("chat completion in OpenAI's format", async () => {
   assert.equal(choices[0].logprobs.content[0].top_logprobs[0].token, "one");
 });
 
+test("requests get their ids where crypto.randomUUID is missing, as on pages that are not secure", async (t) => {
+  const model = await load();
+  t.mock.getter(globalThis, "crypto", () => ({ getRandomValues: (into) => into.fill(171) }));
+  const response = await jerboa.createFetch(model)("http://jerboa/v1/chat/completions", { method: "POST", body: JSON.stringify({ messages: [{ role: "user", content: "one" }] }) });
+  assert.equal(response.headers.get("x-request-id"), `req_${"ab".repeat(16)}`);
+  assert.equal((await response.json()).id, `chatcmpl-${"ab".repeat(16)}`);
+  const answer = await model.responses.create({ input: "one" });
+  assert.equal(answer.id, `resp_${"ab".repeat(16)}`);
+});
+
 test("speculation is passed to the engine and reported as counts", async () => {
   const model = await load();
   const { draftedTokens, acceptedTokens } = await model.generate("one", { speculation: "prompt-lookup" }).details;

@@ -1,7 +1,7 @@
 /** A searchable memory: stores texts and images, returns the passages that match a question. */
 
 import { boundedList, checked, describe, everyItem, listOf, MAX_ITEMS, requireValid, valid, validator } from "../check.js";
-import { aborted, JerboaError, invalidRequest } from "../errors.js";
+import { aborted, JerboaError, invalidRequest, randomId } from "../errors.js";
 import type { ImageSource } from "../images.js";
 import { plainJson } from "../plain-json.js";
 import { chunkOptions, chunkText, estimateTokens, type ChunkOptions, type TokenCounter } from "./chunk.js";
@@ -402,7 +402,7 @@ function parsedImageUrl(imageUrl: string): URL {
 function documentOf(input: MemoryInput): CheckedDocument {
   const document = typeof input === "string" ? { text: input } : input;
   const spec = { text: valid.string, id: valid.string, metadata: valid.object, imageUrl: valid.string, image: valid.any };
-  const { text: said, id = crypto.randomUUID(), metadata = {}, imageUrl, image } = checked<Partial<MemoryDocument & MemoryImage>>("add", document, spec);
+  const { text: said, id = randomId(), metadata = {}, imageUrl, image } = checked<Partial<MemoryDocument & MemoryImage>>("add", document, spec);
   if (image !== undefined && imageUrl === undefined) throw invalidRequest("add: an image needs 'imageUrl': its URL, or a name that identifies it.");
   const text = said ?? (imageUrl === undefined ? undefined : "");
   if (text === undefined) throw invalidRequest("add: a document needs 'text', or 'imageUrl'.");

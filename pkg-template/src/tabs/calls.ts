@@ -2,6 +2,7 @@
 
 import { JerboaError, type JerboaErrorCode } from "../index.js";
 import { StreamContinuation } from "./continuation.js";
+import { randomId } from "../errors.js";
 
 /** A request as a message. */
 export interface Call {
@@ -83,7 +84,7 @@ export class Calls {
   readonly #post: (message: CallMessage) => void;
   readonly #pending = new Map<string, Pending>();
   /** Names this caller. */
-  readonly caller = crypto.randomUUID();
+  readonly caller = randomId();
   readonly #hasLock: Promise<void>;
 
   constructor(post: (message: CallMessage) => void) {
@@ -105,7 +106,7 @@ export class Calls {
     const call: Call = { url: request.url, method: request.method, type: request.headers.get("content-type"), body: hasBody ? seeded(request.url, await request.arrayBuffer()) : undefined };
     await this.#hasLock;
     if (signal.aborted) throw signal.reason;
-    const id = crypto.randomUUID();
+    const id = randomId();
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { call, resolve, reject, stream: undefined, answer: undefined, continuation: new StreamContinuation() });
       signal.addEventListener("abort", () => {
