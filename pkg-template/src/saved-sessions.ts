@@ -29,8 +29,28 @@ function unusable(where: string, name: string): JerboaError {
   return invalidRequest(`${where}: this browser cannot name a file '${name.slice(0, 40)}'. Choose a name of 1 to ${MAX_NAME_BYTES} ASCII letters or digits.`);
 }
 
-async function folder(): Promise<FileSystemDirectoryHandle> {
-  return (await navigator.storage.getDirectory()).getDirectoryHandle(FOLDER, { create: true });
+async function folder(where: string): Promise<FileSystemDirectoryHandle> {
+  // It is missing on pages that are not secure, and outside of browsers.
+  const storage = (globalThis.navigator as Partial<Navigator> | undefined)?.storage;
+  if (!storage?.getDirectory) throw new JerboaError("store", `${where}: this page has no private file system. Open it over https, or use the Blob of session.save().`);
+  return (await storage.getDirectory()).getDirectoryHandle(FOLDER, { create: true });
+}
+
+/** Milliseconds that an operation on a session's file waits for another tab's. */
+const MAX_WAIT_MS = 60_000;
+
+/** Runs an operation on the file of a session, one at a time over all tabs. */
+async function exclusively<T>(where: string, name: string, run: (file: string) => Promise<T>): Promise<T> {
+  const file = fileName(where, name);
+  const locks = (globalThis.navigator as Partial<Navigator> | undefined)?.locks;
+  try {
+    return await (locks ? locks.request(`jerboa:session:${file}`, { signal: AbortSignal.timeout(MAX_WAIT_MS) }, () => run(file)) : run(file));
+  } catch (thrown) {
+    if (!(thrown instanceof DOMException)) throw thrown;
+    const { name: kind, message } = thrown;
+    if (/^(Timeout|NoModificationAllowed|InvalidState)Error/.test(kind)) throw new JerboaError("store_locked", `${where}: '${name}' is in use. Try again in a moment, or choose another name.`, { cause: thrown });
+    throw new JerboaError("store", `${where}: the private file system failed (${kind}: ${message}). Close this site's other tabs and try again.`, { cause: thrown });
+  }
 }
 
 /** Writes a file in parts. */
@@ -73,8 +93,11 @@ export async function saveState(session: EngineSession, name?: string): Promise<
     const bytes = await session.saveState((part) => void parts.push(part as Uint8Array<ArrayBuffer>));
     return { bytes, blob: new Blob(parts) };
   }
-  const file = fileName("session.save", name);
-  const sessions = await folder();
+  return exclusively("session.save", name, (file) => saveFile(session, name, file));
+}
+
+async function saveFile(session: EngineSession, name: string, file: string): Promise<{ bytes: number }> {
+  const sessions = await folder("session.save");
   // A stream holds all bytes in memory (WebKit). Chromium 156 loses count of storage that access handles take
   // (crate/js/cache.js), and the size is not known in advance.
   const inPlace = "createSyncAccessHandle" in FileSystemFileHandle.prototype && !/Chrome\//.test(navigator.userAgent);
@@ -107,14 +130,14 @@ export async function saveState(session: EngineSession, name?: string): Promise<
 
 /** Restores a session from a blob, or from the file of this name; returns its tokens. */
 export async function restoreState(session: EngineSession, saved: Blob | string): Promise<Uint32Array> {
-  const blob = typeof saved === "string" ? await openFile(saved) : saved;
-  return session.restoreState(blob.size, async (at, length) => new Uint8Array(await blob.slice(at, at + length).arrayBuffer()));
+  const restore = (blob: Blob): Promise<Uint32Array> => session.restoreState(blob.size, async (at, length) => new Uint8Array(await blob.slice(at, at + length).arrayBuffer()));
+  if (typeof saved !== "string") return restore(saved);
+  return exclusively("session.restore", saved, async (file) => restore(await openFile(saved, file)));
 }
 
-async function openFile(name: string): Promise<File> {
-  const file = fileName("session.restore", name);
+async function openFile(name: string, file: string): Promise<File> {
   try {
-    return await (await (await folder()).getFileHandle(file)).getFile();
+    return await (await (await folder("session.restore")).getFileHandle(file)).getFile();
   } catch (thrown) {
     if ((thrown as Error).name === "NotFoundError") throw invalidRequest(`session.restore: there is no saved session '${name}'. savedSessions() lists them.`);
     throw thrown;
@@ -124,8 +147,9 @@ async function openFile(name: string): Promise<File> {
 /** Lists the saved sessions of this origin. */
 export async function savedSessions(): Promise<SavedSession[]> {
   const found: SavedSession[] = [];
-  for await (const [name, handle] of (await folder()) as unknown as AsyncIterable<[string, FileSystemFileHandle]>) {
-    const { size } = await handle.getFile();
+  for await (const [name, handle] of (await folder("savedSessions")) as unknown as AsyncIterable<[string, FileSystemFileHandle]>) {
+    // It may be deleted meanwhile.
+    const size = (await handle.getFile().catch(() => undefined))?.size ?? 0;
     // What is empty or partial is still being written.
     if (size > 0 && !name.endsWith(PARTIAL)) found.push({ name: decodeURIComponent(name), bytes: size });
   }
@@ -134,8 +158,9 @@ export async function savedSessions(): Promise<SavedSession[]> {
 
 /** Deletes a saved session, if it exists. */
 export async function deleteSavedSession(name: string): Promise<void> {
-  const file = fileName("deleteSavedSession", name);
-  await (await folder()).removeEntry(file).catch((thrown: Error) => {
-    if (thrown.name !== "NotFoundError") throw thrown;
-  });
+  await exclusively("deleteSavedSession", name, async (file) =>
+    (await folder("deleteSavedSession")).removeEntry(file).catch((thrown: Error) => {
+      if (thrown.name !== "NotFoundError") throw thrown;
+    }),
+  );
 }

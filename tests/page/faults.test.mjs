@@ -498,6 +498,72 @@ for (const handles of [false, true]) {
   });
 }
 
+/** Web Locks of one page. */
+function lockManager() {
+  const ends = new Map();
+  const request = async (name, options, run) => {
+    if (options.ifAvailable && ends.has(name)) return run(null);
+    const end = (ends.get(name) ?? Promise.resolve()).then(() => run({ name }));
+    const settled = end.catch(() => {});
+    ends.set(name, settled);
+    settled.then(() => ends.get(name) === settled && ends.delete(name));
+    return end;
+  };
+  return { request };
+}
+
+for (const handles of [false, true]) {
+  test(`operations on one saved session run one after another, by ${handles ? "access handles" : "streams"}`, async (t) => {
+    const { files, globals } = fileSystem({ handles });
+    globals.navigator.locks = lockManager();
+    stub(t, globals);
+    let running = 0;
+    const slow = (own) => {
+      const { saveState } = own;
+      own.saveState = async function (write) {
+        assert.equal(++running, 1, "two saves of one name at once");
+        await new Promise((resolve) => setTimeout(resolve, 10));
+        running--;
+        return saveState.call(this, write);
+      };
+    };
+    const sessions = [await ownSession(slow), await ownSession(slow)];
+    for (const [i, session] of sessions.entries()) await session.prefill(i ? [4, 5] : [1, 2, 3]);
+    const saved = sessions.map((session) => session.save("story"));
+    const deleted = jerboa.deleteSavedSession("story");
+    const again = sessions[1].save("story");
+    assert.deepEqual((await Promise.all(saved)).map(({ bytes }) => bytes), [12, 8]);
+    await deleted;
+    await again;
+    assert.deepEqual([...files.keys()], ["story"]);
+    await sessions[0].restore("story");
+    assert.deepEqual([...sessions[0].tokens], [4, 5]);
+  });
+}
+
+test("a private file system that refuses, or is missing, is an error that says what to do", async (t) => {
+  const { globals } = fileSystem({});
+  stub(t, globals);
+  const session = await ownSession();
+  await session.prefill([1]);
+  for (const [kind, expected] of [
+    ["NoModificationAllowedError", { code: "store_locked", message: "session.save: 'story' is in use. Try again in a moment, or choose another name." }],
+    ["SecurityError", { code: "store", message: "session.save: the private file system failed (SecurityError: no). Close this site's other tabs and try again." }],
+  ]) {
+    stub(t, { navigator: { ...globals.navigator, storage: { getDirectory: async () => { throw new DOMException("no", kind); } } } });
+    await assert.rejects(session.save("story"), expected);
+  }
+  for (const navigator of [{ userAgent: "" }, undefined]) {
+    stub(t, { navigator });
+    const missing = (where) => ({ code: "store", message: `${where}: this page has no private file system. Open it over https, or use the Blob of session.save().` });
+    await assert.rejects(session.save("story"), missing("session.save"));
+    await assert.rejects(session.restore("story"), missing("session.restore"));
+    await assert.rejects(jerboa.savedSessions(), missing("savedSessions"));
+    await assert.rejects(jerboa.deleteSavedSession("story"), missing("deleteSavedSession"));
+  }
+  assert.equal((await session.save()).size, 4);
+});
+
 test("a saved session has any name that a file can have; others are refused", async (t) => {
   const long = ["x".repeat(241), "☃".repeat(30), "x".repeat(3000)];
   const names = ["story", "a/b", "a+part", "...", "naïve ☃", "\0", " ", "😀".repeat(20), "x".repeat(240)];

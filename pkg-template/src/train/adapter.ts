@@ -91,6 +91,7 @@ export async function bytesOf(files: AdapterFiles): Promise<{ config: Uint8Array
 }
 
 async function root(): Promise<FileSystemDirectoryHandle> {
+  if (!(navigator.storage as Partial<StorageManager> | undefined)?.getDirectory) throw new Error("it needs https, or localhost");
   return (await navigator.storage.getDirectory()).getDirectoryHandle(FOLDER, { create: true });
 }
 
