@@ -15,6 +15,7 @@ before(async () => {
 after(() => facade?.remove());
 
 const options = { worker: false };
+const engineModel = async () => (await import(`${facade.url}/index.js`)).loadModel("org/own", options);
 
 test("equal names and options share one load, others do not", async () => {
   const before = engine.loads.length;
@@ -48,7 +49,7 @@ test("a wait ends by its signal, a load when no user is left, a failure until th
   const again = model.retain();
   await new Promise((resolve) => setTimeout(resolve, 5));
   assert.equal(model.state.status, "loading");
-  const loading = assert.rejects(model.load(), { code: "aborted" });
+  const loading = assert.rejects(model.start(), { code: "aborted" });
   again();
   await loading;
   assert.equal(model.state.status, "idle");
@@ -56,6 +57,46 @@ test("a wait ends by its signal, a load when no user is left, a failure until th
   await assert.rejects(missing.load(), { code: "not_found" });
   assert.deepEqual([missing.state.status, missing.state.error.code], ["error", "not_found"]);
   await assert.rejects(missing.load(), { code: "not_found" });
+});
+
+test("a load goes on for those that wait for it when the users go; unload ends their wait and says so", async () => {
+  const model = lazy.sharedModel("org/endless", { ...options, maxContext: 16 });
+  const release = model.retain();
+  const waiting = assert.rejects(model.load(), { code: "aborted", message: "The load was cancelled, because the model was unloaded while it loaded. Call it again to load the model." });
+  release();
+  await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.equal(model.state.status, "loading");
+  await model.unload();
+  await waiting;
+});
+
+test("files are shared by identity with equal options, functions and loaded models by identity alone", async () => {
+  const [file, other] = ["a", "b"].map((name) => new File(["{}"], name));
+  const [files, load] = [[file], async () => {}];
+  const shared = (source, more) => lazy.sharedModel(source, more);
+  assert.equal(shared(files, { maxContext: 8 }), shared(files, { maxContext: 8, vad: undefined }));
+  assert.notEqual(shared(files, { maxContext: 8 }), shared(files, { maxContext: 16 }));
+  assert.notEqual(shared(files), shared([other]));
+  assert.equal(shared(load, { maxContext: 8 }), shared(load));
+  const [bytes, equal] = [new Uint8Array(1 << 22), new Uint8Array(1 << 22)];
+  const start = performance.now();
+  for (let i = 0; i < 100; i++) assert.equal(shared("org/a", { vad: bytes }), shared("org/a", { vad: bytes }));
+  assert.ok(performance.now() - start < 1000, "bytes are not read");
+  assert.notEqual(shared("org/a", { vad: bytes }), shared("org/a", { vad: equal }));
+});
+
+test("a loaded model that was unloaded is refused until its owner passes another", async () => {
+  const model = await engineModel();
+  const own = lazy.sharedModel(model);
+  assert.equal(own.state.status, "ready");
+  await model.unload();
+  const refused = { code: "unloaded", message: "The model was unloaded. Call loadModel again, and pass the new model." };
+  await assert.rejects(own.load(), refused);
+  assert.equal(own.state.status, "error");
+  const late = await engineModel();
+  await late.unload();
+  assert.equal(lazy.sharedModel(late).state.status, "idle");
+  await assert.rejects(lazy.sharedModel(late).load(), refused);
 });
 
 test("an unloaded model is dropped, and the next use loads it again", async () => {

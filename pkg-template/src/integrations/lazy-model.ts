@@ -37,7 +37,7 @@ export class LazyModel {
   constructor(source: LazySource, options: SharedLoadOptions = {}) {
     this.source = source;
     this.#options = options;
-    if (isLoaded(source)) this.#become(source);
+    if (isLoaded(source) && !hasEnded(source)) this.#become(source);
   }
 
   get state(): LoadState {
@@ -57,16 +57,21 @@ export class LazyModel {
     return () => void this.#listeners.delete(listener);
   }
 
-  /** The model, loaded if it is not yet. An abort ends this wait; the load goes on for others. */
+  /** The model, loaded if it is not yet. An abort ends this wait; the load goes on for others. No {@link retain}ing user's end cancels it meanwhile. */
   load(signal?: AbortSignal): Promise<Model> {
-    const loading = (this.#loading ??= this.#start());
-    if (!signal) return loading;
-    return new Promise((resolve, reject) => {
-      const stop = (): void => reject(signal.reason);
-      if (signal.aborted) return stop();
-      signal.addEventListener("abort", stop, { once: true });
-      loading.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
-    });
+    this.#users++;
+    const loading = this.start();
+    return new Promise<Model>((resolve, reject) => {
+      const stop = (): void => reject(signal!.reason);
+      if (signal?.aborted) return stop();
+      signal?.addEventListener("abort", stop, { once: true });
+      loading.then(resolve, reject).finally(() => signal?.removeEventListener("abort", stop));
+    }).finally(() => this.#users--);
+  }
+
+  /** Loads the model for those that {@link retain} it: when the last one goes, the load is cancelled. */
+  start(): Promise<Model> {
+    return (this.#loading ??= this.#start());
   }
 
   /**
@@ -123,7 +128,9 @@ export class LazyModel {
       if (!signal.aborted && this.#state.status === "loading") this.#set({ status: "loading", progress });
     };
     const loading = isLoaded(source)
-      ? Promise.resolve(source)
+      ? hasEnded(source)
+        ? Promise.reject(new JerboaError("unloaded", "The model was unloaded. Call loadModel again, and pass the new model."))
+        : Promise.resolve(source)
       : typeof source === "function"
         ? callLoader(source)
         : loadModel(source, { ...this.#options, onProgress, signal });
@@ -134,11 +141,10 @@ export class LazyModel {
         return model;
       },
       (thrown: unknown) => {
+        if (signal.aborted) throw new JerboaError("aborted", "The load was cancelled, because the model was unloaded while it loaded. Call it again to load the model.", { cause: thrown });
         const error = JerboaError.from(thrown);
-        if (!signal.aborted) {
-          this.#loading = undefined;
-          this.#set({ status: "error", error });
-        }
+        this.#loading = undefined;
+        this.#set({ status: "error", error });
         throw error;
       },
     );
@@ -176,21 +182,42 @@ async function callLoader(load: () => Model | Promise<Model>): Promise<Model> {
 
 /** Models by source and options: equal requests share one load. */
 const shared = new Map<string, LazyModel>();
-const sharedObjects = new WeakMap<object, LazyModel>();
+const sharedObjects = new WeakMap<object, Map<string, LazyModel>>();
 
-/** The lazy model of a source and its options, the same for all callers. Files and functions are compared by identity. */
+/** Numbers of objects that are compared by identity. */
+const identities = new WeakMap<object, number>();
+let lastIdentity = 0;
+
+/** A text that is the same for equal options. Bytes and files are compared by identity, since JSON has none or all of their content. */
+function keyOf(options: SharedLoadOptions): string {
+  const identified = (_: string, value: unknown): unknown => {
+    if (typeof value !== "function" && !ArrayBuffer.isView(value) && !(value instanceof ArrayBuffer) && !(value instanceof Blob)) return value;
+    let id = identities.get(value);
+    if (id === undefined) identities.set(value, (id = ++lastIdentity));
+    return { identity: id };
+  };
+  return JSON.stringify(Object.entries(options).filter(([, value]) => value !== undefined).sort(), identified);
+}
+
+/**
+ * The lazy model of a source and its options, the same for all callers. Files and functions are compared by identity. A
+ * loaded model, and a function that loads one, take no options.
+ */
 export function sharedModel(source: LazySource, options: SharedLoadOptions = {}): LazyModel {
   if (isNamed(source)) {
     const nameOf = (each: string | URL): string => canonicalAddress(String(each));
     const named = typeof source === "string" || source instanceof URL ? nameOf(source) : source.map(nameOf);
-    const key = JSON.stringify([named, Object.entries(options).filter(([, value]) => value !== undefined).sort()]);
+    const key = JSON.stringify(named) + keyOf(options);
     let found = shared.get(key);
     if (!found) shared.set(key, (found = new LazyModel(source, options)));
     return found;
   }
   if ((typeof source !== "object" && typeof source !== "function") || source === null) throw new JerboaError("request", `The model is ${String(source)}. Pass a name, a URL, selected files, a loaded model, or a function that loads one.`);
-  let found = sharedObjects.get(source as object);
-  if (!found) sharedObjects.set(source as object, (found = new LazyModel(source, options)));
+  let variants = sharedObjects.get(source);
+  if (!variants) sharedObjects.set(source, (variants = new Map()));
+  const key = typeof source === "function" || isLoaded(source) ? "" : keyOf(options);
+  let found = variants.get(key);
+  if (!found) variants.set(key, (found = new LazyModel(source, options)));
   return found;
 }
 
@@ -208,6 +235,11 @@ export async function hasWebGpu(): Promise<boolean> {
 /** Whether a source is a loaded model. */
 export function isLoaded(source: unknown): source is Model {
   return typeof (source as Partial<Model> | null)?.info?.model === "string";
+}
+
+/** Whether a loaded model was unloaded. Objects with a model's methods do not tell. */
+function hasEnded(model: Model): boolean {
+  return (model.ending as AbortSignal | undefined)?.aborted === true;
 }
 
 /** Whether a source consists of names only. */
