@@ -10,13 +10,13 @@ export interface ModelOptions extends SharedLoadOptions {
   preload?: boolean;
 }
 
-/** `loading` while the model loads for a call, `running` until the call ends. */
+/** `loading` while the model loads for a call or `preload`, `running` until the call ends, `error` while `error` is set. */
 export type CallStatus = "ready" | "loading" | "running" | "error";
 
 /** What every hook returns about its model and its call. */
 export interface CallState {
   status: CallStatus;
-  /** Why the last call failed. */
+  /** Why the last call or the model's load failed. */
   error: JerboaError | undefined;
   /** Progress of the model's load. */
   progress: LoadProgress | undefined;
@@ -42,7 +42,7 @@ export function useLoad(lazy: LazyModel, enabled: boolean): void {
     if (!enabled) return;
     const release = lazy.retain();
     // The state tells the failure.
-    lazy.load().catch(() => {});
+    lazy.start().catch(() => {});
     return release;
   }, [lazy, enabled]);
 }
@@ -50,24 +50,55 @@ export function useLoad(lazy: LazyModel, enabled: boolean): void {
 /** A call of a model: `run` loads it and works, one call at a time. It resolves with undefined if the call is stopped or fails; work that passes `onStop` how it finishes may resolve after a stop. */
 export interface Call extends CallState {
   run: <T>(work: (model: Model, signal: AbortSignal, onStop: (finish: () => void) => void) => Promise<T>) => Promise<T | undefined>;
+  /** Ends the call at once. */
+  abort: () => void;
 }
 
-/** Runs calls of a model; a new one, `stop` and the end of the component stop the last. */
+/** Where the last call stands, and the model that it is for. */
+interface LastCall {
+  lazy?: LazyModel;
+  status: CallStatus;
+  error?: JerboaError;
+}
+
+const NO_CALL: LastCall = { status: "ready" };
+
+/** Whether calls of one model go on with the other. Components may create a function with every render. */
+function isAlike(one: LazyModel | undefined, other: LazyModel): boolean {
+  return one === other || (typeof one?.source === "function" && typeof other.source === "function" && String(one.source) === String(other.source));
+}
+
+/** Runs calls of a model; a new one, `stop`, another model and the end of the component stop the last. */
 export function useCall(source: LazySource, options: ModelOptions = {}): Call {
   const { lazy, state } = useLazyModel(source, options);
-  const [call, setCall] = useState<{ status: CallStatus; error?: JerboaError }>({ status: "ready" });
+  const [last, setLast] = useState(NO_CALL);
   const running = useRef<AbortController>(undefined);
   const finishing = useRef<() => void>(undefined);
-  useLoad(lazy, options.preload === true);
-  useEffect(() => () => running.current?.abort(), []);
+  const mounted = useRef<LazyModel>(undefined);
+  const preload = options.preload === true;
+  useLoad(lazy, preload);
+  const abort = useCallback(() => {
+    running.current?.abort();
+    running.current = finishing.current = undefined;
+    setLast((last) => (last.status === "loading" || last.status === "running" ? NO_CALL : last));
+  }, []);
+  useEffect(() => {
+    mounted.current = lazy;
+    return () => {
+      mounted.current = undefined;
+      const ending = running.current;
+      // React mounts a component again in the same turn under StrictMode.
+      setTimeout(() => {
+        if (ending && running.current === ending && !(mounted.current && isAlike(lazy, mounted.current))) abort();
+      });
+    };
+  }, [lazy, abort]);
   const stop = useCallback(() => {
     const finish = finishing.current;
     finishing.current = undefined;
-    if (finish) return finish();
-    running.current?.abort();
-    running.current = undefined;
-    setCall(({ status, ...rest }) => (status === "loading" || status === "running" ? { status: "ready" } : { status, ...rest }));
-  }, []);
+    if (finish) finish();
+    else abort();
+  }, [abort]);
   const run = useCallback(
     async <T,>(work: (model: Model, signal: AbortSignal, onStop: (finish: () => void) => void) => Promise<T>): Promise<T | undefined> => {
       running.current?.abort();
@@ -77,15 +108,15 @@ export function useCall(source: LazySource, options: ModelOptions = {}): Call {
       const { signal } = controller;
       const isCurrent = (): boolean => running.current === controller;
       const release = lazy.retain();
-      setCall({ status: lazy.state.status === "ready" ? "running" : "loading" });
+      setLast({ lazy, status: lazy.state.status === "ready" ? "running" : "loading" });
       try {
         const model = await lazy.load(signal);
-        if (isCurrent()) setCall({ status: "running" });
+        if (isCurrent()) setLast({ lazy, status: "running" });
         const made = await work(model, signal, (finish) => void (finishing.current = finish));
-        if (isCurrent()) setCall({ status: "ready" });
+        if (isCurrent()) setLast(NO_CALL);
         return signal.aborted ? undefined : made;
       } catch (thrown) {
-        if (!signal.aborted && isCurrent()) setCall({ status: "error", error: JerboaError.from(thrown) });
+        if (!signal.aborted && isCurrent()) setLast({ lazy, status: "error", error: JerboaError.from(thrown) });
         return undefined;
       } finally {
         release();
@@ -94,5 +125,7 @@ export function useCall(source: LazySource, options: ModelOptions = {}): Call {
     },
     [lazy],
   );
-  return { status: call.status, error: call.error ?? state.error, progress: state.progress, model: state.model, stop, run };
+  const { status, error } = isAlike(last.lazy, lazy) ? last : NO_CALL;
+  const shown = status !== "ready" ? status : state.error ? "error" : preload && state.status === "loading" ? "loading" : "ready";
+  return { status: shown, error: shown === "error" ? (error ?? state.error) : undefined, progress: state.progress, model: state.model, stop, run, abort };
 }

@@ -8,7 +8,7 @@ import type { LazySource } from "../integrations/lazy-model.js";
 import { type Call, type CallState, type ModelOptions, useCall } from "./call.js";
 
 /** The part of a call that a hook returns. */
-function stateOf({ run: _, ...state }: Call): CallState {
+function stateOf({ run: _, abort: __, ...state }: Call): CallState {
   return state;
 }
 

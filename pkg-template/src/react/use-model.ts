@@ -1,8 +1,8 @@
 /** `useModel`: a model for a component, with or without Suspense. */
 
-import { useCallback } from "react";
+import { useCallback, useEffect, useState } from "react";
 import { JerboaError, type LoadProgress, type Model } from "../index.js";
-import { type LazySource, sharedModel, type SharedLoadOptions } from "../integrations/lazy-model.js";
+import { type LazyModel, type LazySource, sharedModel, type SharedLoadOptions } from "../integrations/lazy-model.js";
 import { useLazyModel, useLoad } from "./call.js";
 
 /** Options of {@link useModel}: those of `loadModel`, and how to wait. */
@@ -38,19 +38,52 @@ export function useModel(source: LazySource, options: UseModelOptions & { suspen
 export function useModel(source: LazySource, options?: UseModelOptions): UseModelResult;
 export function useModel(source: LazySource, { suspense = false, preload = true, ...rest }: UseModelOptions = {}): UseModelResult {
   const { lazy, state } = useLazyModel(source, rest);
+  const [asked, ask] = useState<LazyModel>();
   useLoad(lazy, preload && !suspense);
-  const load = useCallback(() => lazy.load(), [lazy]);
+  useEffect(() => (asked === lazy ? lazy.retain() : undefined), [lazy, asked]);
+  const load = useCallback(() => {
+    ask(lazy);
+    return toldByState(lazy.start());
+  }, [lazy]);
   const unload = useCallback(() => lazy.unload(), [lazy]);
   if (suspense && !state.model) {
-    // React shows the fallback on the server, and renders again in the browser.
-    if (typeof document === "undefined") throw new JerboaError("no_webgpu", "useModel: models load in the browser only. Wrap the component in <Suspense>, whose fallback the server renders.");
+    if (typeof document === "undefined") throw forBrowsersOnly();
     if (state.error) throw state.error;
-    throw lazy.load();
+    throw waitFor(lazy);
   }
   return { model: state.model, status: state.status, progress: state.progress, error: state.error, load, unload };
 }
 
 /** Starts a load before any component asks for it, or again after a failure. */
 export function preloadModel(source: LazySource, options?: SharedLoadOptions): Promise<Model> {
-  return sharedModel(source, options).load();
+  return toldByState(sharedModel(source, options).load());
+}
+
+/** A load whose failure components show: it is no unhandled rejection if the caller ignores the promise. */
+function toldByState(loading: Promise<Model>): Promise<Model> {
+  loading.catch(() => {});
+  return loading;
+}
+
+/**
+ * The error that makes React render the nearest fallback on a server, and the component in the browser. Next.js knows
+ * the digest and the reason from its own hooks; any other error ends its build.
+ */
+function forBrowsersOnly(): JerboaError {
+  const error = new JerboaError("no_webgpu", "useModel: models load in the browser only. Wrap the component in <Suspense>, whose fallback the server renders.");
+  return Object.assign(error, { digest: "BAILOUT_TO_CLIENT_SIDE_RENDERING", reason: "useModel() with 'suspense'" });
+}
+
+/** What suspended components wait for. */
+const waits = new WeakMap<LazyModel, Promise<unknown>>();
+
+/** Loads the model for a suspended component, whose end React does not tell. */
+function waitFor(lazy: LazyModel): Promise<unknown> {
+  let wait = waits.get(lazy);
+  if (!wait) {
+    // Other components that show the load must not change while React renders this one.
+    wait = Promise.resolve().then(() => lazy.load()).finally(() => waits.delete(lazy));
+    waits.set(lazy, wait);
+  }
+  return wait;
 }
