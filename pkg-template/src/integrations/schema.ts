@@ -21,6 +21,8 @@ export type StandardResult<T> = { readonly value: T; readonly issues?: undefined
 
 /** The JSON Schema of a schema. @throws {@link JerboaError} for a library that cannot give one. */
 export function jsonSchemaOf(schema: JsonSchema | StandardSchema<unknown>): JsonSchema {
+  // A schema of some libraries is a function.
+  if (!schema || (typeof schema !== "object" && typeof schema !== "function")) throw new JerboaError("request", `useObject: 'schema' is ${String(schema)}. Pass a JSON Schema, or a schema of Zod 4.2 or newer.`);
   if (!("~standard" in schema)) return schema;
   const { jsonSchema, vendor } = (schema as StandardSchema<unknown>)["~standard"];
   if (!jsonSchema) throw new JerboaError("request", `The schema of '${vendor}' cannot be converted to JSON Schema. Pass a JSON Schema, or a schema of Zod 4.2 or newer.`);

@@ -1,8 +1,10 @@
 /** `useChat`: a conversation with a model. */
 
-import { useCallback, useRef, useState } from "react";
+import { useCallback, useId, useRef, useState } from "react";
 import { type AssistantMessage, type ChatCompletionCreateParams, type ChatMessage, JerboaError, type Model, type ToolCall } from "../index.js";
 import type { LazySource } from "../integrations/lazy-model.js";
+import { textOf, randomId } from "../errors.js";
+import { isolated } from "../waits.js";
 import { type CallState, type ModelOptions, useCall } from "./call.js";
 
 /** A message of a {@link useChat} conversation: OpenAI's, with an id for lists. */
@@ -34,6 +36,7 @@ export interface UseChatOptions extends ModelOptions {
 /** What {@link useChat} returns. */
 export interface UseChatResult extends CallState {
   messages: ConversationMessage[];
+  /** Replaces the conversation, and stops a running answer. */
   setMessages: (messages: ChatMessage[]) => void;
   /** Sends a message of the user and streams the answer into `messages`. */
   send: (content: Extract<ChatMessage, { role: "user" | "system" | "developer" }>["content"]) => Promise<void>;
@@ -51,8 +54,10 @@ export interface UseChatResult extends CallState {
 export function useChat(model: LazySource, options: UseChatOptions = {}): UseChatResult {
   const { system, initialMessages, tools, maxSteps, request, onFinish, ...load } = options;
   const call = useCall(model, load);
-  const { run } = call;
-  const [messages, show] = useState<ConversationMessage[]>(() => (initialMessages ?? []).map(withId));
+  const { run, abort } = call;
+  // The server and the browser must render the same ids.
+  const prefix = useId();
+  const [messages, show] = useState<ConversationMessage[]>(() => (initialMessages ?? []).map((message, i) => withId(message, `${prefix}${i}`)));
   // Callbacks read the newest messages and options, not those of the render that made them.
   const current = useRef(messages);
   const latest = useRef(options);
@@ -71,7 +76,7 @@ export function useChat(model: LazySource, options: UseChatOptions = {}): UseCha
           if (signal.aborted) return;
           const results = await runTools(made, latest.current.tools, signal);
           if (signal.aborted) return;
-          if (results.length === 0) return latest.current.onFinish?.(made);
+          if (results.length === 0) return isolated(latest.current.onFinish)?.(made);
           update([...current.current, ...results]);
         }
       });
@@ -83,15 +88,21 @@ export function useChat(model: LazySource, options: UseChatOptions = {}): UseCha
     const last = current.current.map(({ role }) => role).lastIndexOf("user");
     if (last >= 0) await answer(current.current.slice(0, last + 1));
   }, [answer]);
-  const setMessages = useCallback((next: ChatMessage[]) => update(next.map(withId)), [update]);
-  const { run: _, ...state } = call;
+  const setMessages = useCallback(
+    (next: ChatMessage[]) => {
+      abort();
+      update(next.map((message) => withId(message)));
+    },
+    [abort, update],
+  );
+  const { run: _, abort: __, ...state } = call;
   return { ...state, messages, setMessages, send, regenerate };
 }
 
 const MAX_STEPS = 8;
 
-function withId(message: ChatMessage): ConversationMessage {
-  return { id: crypto.randomUUID(), ...message };
+function withId(message: ChatMessage, id = randomId()): ConversationMessage {
+  return { id, ...message };
 }
 
 /** Streams one answer; `show` gets it after every chunk. */
@@ -132,7 +143,19 @@ async function runTools(message: ConversationMessage, tools: UseChatOptions["too
           return tool.execute(JSON.parse(input || "{}") as never, signal);
         })
         .catch((thrown: unknown) => ({ error: thrown instanceof Error ? thrown.message : String(thrown) }));
-      return withId({ role: "tool", tool_call_id: id, name, content: typeof result === "string" ? result : JSON.stringify(result ?? null) });
+      return withId({ role: "tool", tool_call_id: id, name, content: typeof result === "string" ? result : jsonOf(name, result ?? null) });
     }),
   );
+}
+
+/** The result of a tool as JSON. */
+function jsonOf(name: string, result: unknown): string {
+  let reason = `it is a ${typeof result}`;
+  try {
+    const json = JSON.stringify(result) as string | undefined;
+    if (json !== undefined) return json;
+  } catch (thrown) {
+    reason = textOf(thrown);
+  }
+  throw new JerboaError("request", `useChat: the result of the tool '${name}' cannot be written as JSON: ${reason}. Return a string, or a value that JSON.stringify takes.`);
 }
