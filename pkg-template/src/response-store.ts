@@ -57,7 +57,7 @@ export class ResponseStore {
   get(id: string): StoredResponse {
     const found = this.#responses.get(id);
     if (found) return found;
-    throw new JerboaError("not_found", `The response '${id}' was not found: it was not stored, was deleted, or is older than the last ${MAX_STORED_RESPONSES}. Send the whole conversation as 'input'.`);
+    throw new JerboaError("not_found", `The response '${id}' was not found: it was not stored, was deleted, is older than the last ${MAX_STORED_RESPONSES}, or ended with the page that stored it. Send the whole conversation as 'input'.`);
   }
 
   /** An item of a stored response. */

@@ -159,6 +159,30 @@ test("models of the wrong type are refused at once, in createFetch's words", opt
   await context.close();
 });
 
+test("a module that shares models is evaluated on a server; requests are refused there, wrong options everywhere", options, async (t) => {
+  const { shareModels } = await import(`${facade.url}/tabs/index.js`);
+  const set = (name, value) => {
+    const before = Object.getOwnPropertyDescriptor(globalThis, name);
+    Object.defineProperty(globalThis, name, { value, configurable: true });
+    t.after(() => (before ? Object.defineProperty(globalThis, name, before) : delete globalThis[name]));
+  };
+  set("navigator", undefined);
+  const served = shareModels({ chat: () => assert.fail("the model was loaded") });
+  const missing = "shareModels: Web Locks are not available here. ";
+  await assert.rejects(served("http://jerboa/v1/models"), { code: "unsupported_option", message: `${missing}Send requests from pages and workers only, or call createFetch.` });
+  set("isSecureContext", false);
+  await assert.rejects(shareModels({ chat: () => {} })("http://jerboa/v1/models"), { message: `${missing}Serve the page over https or from localhost, or call createFetch.` });
+  for (const [given, fault] of [
+    [{ sharedworker: () => {} }, "unknown option 'sharedworker'. Supported options: name, sharedWorker."],
+    [{ name: 5 }, "'name' must be a string, not 5."],
+    [{ sharedWorker: "/shared.js" }, "'sharedWorker' must be a function, not '/shared.js'. Pass () => new SharedWorker(url)."],
+    [null, "the options must be an object, not null."],
+  ]) assert.throws(() => shareModels({ chat: () => {} }, given), { code: "request", message: `shareModels: ${fault}` });
+  set("navigator", { locks: {} });
+  set("SharedWorker", class {});
+  await assert.rejects(shareModels({ chat: () => {} }, { sharedWorker: () => {} })("http://jerboa/v1/models"), { code: "request", message: "shareModels: 'sharedWorker' must return a SharedWorker, not undefined. Pass () => new SharedWorker(url)." });
+});
+
 test("aborts, errors and whole answers cross tabs", options, async () => {
   const context = await browser.newContext();
   const [first, second] = [await tab(context, lead), await tab(context, lead)];

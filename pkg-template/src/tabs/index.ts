@@ -4,6 +4,8 @@
  * @module jerboa/tabs
  */
 
+import { describe } from "../check.js";
+import { randomId } from "../errors.js";
 import { createFetch, JerboaError, type ServedModels } from "../index.js";
 import { type CallMessage, Calls, CallServer, type ReplyMessage } from "./calls.js";
 
@@ -35,12 +37,29 @@ const HELLO_TIMEOUT_MS = 10_000;
  * ```
  */
 export function shareModels(models: ServedModels, options: ShareOptions = {}): typeof fetch {
-  const { name = "models", sharedWorker } = options;
-  if (!globalThis.navigator?.locks) throw new JerboaError("unsupported_option", "shareModels: Web Locks are not available here. Serve the page over https, or call createFetch.");
+  const { name, sharedWorker } = checkedOptions(options);
   const serve = createFetch(models);
   let calls: Promise<Calls> | undefined;
-  const start = async (): Promise<Calls> => (sharedWorker && typeof SharedWorker !== "undefined" ? await connect(sharedWorker) : undefined) ?? electLeader(name, serve);
+  const start = async (): Promise<Calls> => {
+    // Modules that call shareModels are also evaluated where pages are rendered on a server.
+    if (!globalThis.navigator?.locks) throw new JerboaError("unsupported_option", `shareModels: Web Locks are not available here. ${globalThis.isSecureContext === false ? "Serve the page over https or from localhost" : "Send requests from pages and workers only"}, or call createFetch.`);
+    return (sharedWorker && typeof SharedWorker !== "undefined" ? await connect(sharedWorker) : undefined) ?? electLeader(name, serve);
+  };
   return async (input, init) => (await (calls ??= start())).fetch(new Request(input, init));
+}
+
+/** The options of {@link shareModels}. @throws {@link JerboaError} `request` for unknown names and wrong types. */
+function checkedOptions(options: ShareOptions): { name: string; sharedWorker: (() => SharedWorker) | undefined } {
+  const refuse = (fault: string): never => {
+    throw new JerboaError("request", `shareModels: ${fault}.`);
+  };
+  if (typeof options !== "object" || options === null) refuse(`the options must be an object, not ${describe(options)}`);
+  const { name = "models", sharedWorker, ...others } = options;
+  const [unknown] = Object.keys(others);
+  if (unknown !== undefined) refuse(`unknown option '${unknown}'. Supported options: name, sharedWorker`);
+  if (typeof name !== "string") refuse(`'name' must be a string, not ${describe(name)}`);
+  if (sharedWorker !== undefined && typeof sharedWorker !== "function") refuse(`'sharedWorker' must be a function, not ${describe(sharedWorker)}. Pass () => new SharedWorker(url)`);
+  return { name, sharedWorker };
 }
 
 /** Calls that a shared worker answers; undefined if it has no WebGPU or does not start. */
@@ -51,6 +70,7 @@ async function connect(start: () => SharedWorker): Promise<Calls | undefined> {
   } catch {
     return undefined;
   }
+  if (!(worker as SharedWorker | undefined)?.port) throw new JerboaError("request", `shareModels: 'sharedWorker' must return a SharedWorker, not ${describe(worker)}. Pass () => new SharedWorker(url).`);
   const { port } = worker;
   const calls = new Calls((message) => port.postMessage(message));
   const hasGpu = await new Promise<boolean>((resolve) => {
@@ -101,7 +121,7 @@ export function serveModels(models: ServedModels): void {
   })();
   globalThis.addEventListener("connect", (event) => {
     const [port] = (event as MessageEvent).ports as unknown as [MessagePort];
-    const id = crypto.randomUUID();
+    const id = randomId();
     port.addEventListener("message", ({ data }: MessageEvent<CallMessage>) => server.receive(data, data.from ?? id, (reply) => port.postMessage(reply)));
     port.start();
     void hello.then((hasGpu) => port.postMessage({ hello: hasGpu }));
