@@ -1,5 +1,6 @@
 /** The commands of the command line, with their options. */
 
+import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { basename } from "node:path";
 import { env, stdin, stdout } from "node:process";
@@ -270,6 +271,7 @@ async function mcp(call: Invocation): Promise<void> {
   const { chat: chatModel, embed: embedModel, memory } = call.values as { chat?: string; embed?: string; memory?: string };
   if (!chatModel && !embedModel) throw invalidRequest("mcp: '--chat' or '--embed' must be set. Pass --chat MODEL, --embed MODEL or both.");
   if (memory && !embedModel) throw invalidRequest("mcp: '--embed' must be set for '--memory'. Pass --embed MODEL with the model that created the memory.");
+  if (memory && !existsSync(memory)) throw invalidRequest(`mcp: there is no file '${memory}' for '--memory'. Check the path, or create the memory with fileStore of 'jerboa/memory/file'.`);
   const { serveMcp } = await import("./cli-mcp.js");
   const loaded: Model[] = [];
   const later = (source: string | undefined) => source && (async () => {

@@ -104,7 +104,8 @@ function toolsOf({ generate, embed, memory }: McpSources): McpTool[] {
       description: "Computes an embedding vector for each text.",
       inputSchema: { type: "object", properties: { texts: { type: "array", items: { type: "string" }, minItems: 1 } }, required: ["texts"], additionalProperties: false },
       run: async ({ texts }) => {
-        const vectors = (await (await embed()).embed(texts as string[])).map((vector) => Array.from(vector));
+        if (!Array.isArray(texts) || texts.length === 0 || !texts.every((each) => typeof each === "string")) throw invalidRequest("embed: 'texts' must be an array of one or more strings.");
+        const vectors = (await (await embed()).embed(texts)).map((vector) => Array.from(vector));
         return text(JSON.stringify(vectors), { vectors });
       },
     });
@@ -122,7 +123,7 @@ function searchTool(memory: () => Promise<Memory>): McpTool {
       if (typeof query !== "string") throw invalidRequest("search_memory: 'query' must be a string.");
       const hits = await (await memory()).search(query, { k: k as number, signal });
       const passages = hits.map(({ document, text: passage, score, metadata }) => ({ document, text: passage, score, metadata }));
-      return text(passages.map(({ document, text: passage }) => `[${document}]\n${passage}`).join("\n\n"), { passages });
+      return text(passages.map(({ document, text: passage }) => `[${document}]\n${passage}`).join("\n\n") || "The memory has no documents.", { passages });
     },
   };
 }

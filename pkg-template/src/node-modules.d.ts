@@ -3,6 +3,7 @@
 declare const process: { env: Record<string, string | undefined>; versions: { node: string }; exitCode?: number; stdin: { once(event: "end", listener: () => void): void } };
 
 declare module "node:fs" {
+  export function existsSync(path: string): boolean;
   export function openAsBlob(path: string): Promise<Blob>;
   export function createReadStream(path: string): AsyncIterable<Uint8Array>;
 }

@@ -219,6 +219,8 @@ test("mcp serves its tools to the SDK's client", options, async () => {
   const memory = await createMemory({ model, store: fileStore(file) });
   await memory.add([{ id: "bees", text: "Bees live in a hive.", metadata: { topic: "animals" } }, { id: "rust", text: "Iron rusts in water." }]);
   await memory.close();
+  const empty = join(folder, "empty.jsonl");
+  await (await createMemory({ model, store: fileStore(empty) })).close();
   await model.unload();
 
   const client = new Client({ name: "test", version: "1.0.0" });
@@ -236,11 +238,20 @@ test("mcp serves its tools to the SDK's client", options, async () => {
     assert.match(found.content[0].text, /^\[bees\]\nBees live/);
     const refused = await call("generate", { prompt: 5 });
     assert.deepEqual([refused.isError, refused.content[0].text], [true, "generate: 'prompt' must be a string."]);
+    for (const texts of ["a", [], ["a", 5], undefined]) {
+      const { isError, content } = await call("embed", { texts });
+      assert.deepEqual([isError, content[0].text], [true, "embed: 'texts' must be an array of one or more strings."]);
+    }
     await assert.rejects(call("fly", {}), /unknown tool 'fly'\. Use one of: generate/);
   } finally {
     await client.close();
   }
-  for (const [args, message] of [[[], /Pass --chat MODEL/], [["--chat", STORIES, "--memory", file], /Pass --embed MODEL/]]) assert.match((await jerboa(["mcp", ...args])).stderr, message);
+  const other = new Client({ name: "test", version: "1.0.0" });
+  await other.connect(new StdioClientTransport({ command: process.execPath, args: [CLI, "mcp", "--embed", encoder, "--memory", empty], env, stderr: "ignore" }));
+  const { content } = await other.callTool({ name: "search_memory", arguments: { query: "bees" } }, undefined, { timeout: 200_000 });
+  assert.equal(content[0].text, "The memory has no documents.");
+  await other.close();
+  for (const [args, message] of [[[], /Pass --chat MODEL/], [["--chat", STORIES, "--memory", file], /Pass --embed MODEL/], [["--embed", encoder, "--memory", `${file}.none`], /there is no file '.*notes\.jsonl\.none' for '--memory'\. Check the path/]]) assert.match((await jerboa(["mcp", ...args])).stderr, message);
 });
 
 test("chat answers each line", options, async () => {
