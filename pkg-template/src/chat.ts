@@ -3,13 +3,14 @@
 import { AnswerBuilder, type ChatDelta, deltaOf, partsOf } from "./answer.js";
 import { checked, describe, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationEvent, GenerationResult, GrammarSource, ModelInfo } from "./contract.js";
-import { aborted, JerboaError, invalidRequest, requireOpen, randomId } from "./errors.js";
+import { aborted, JerboaError, invalidRequest, requireOpen } from "./errors.js";
 import { type GrammarOption, grammarSource, seedOf } from "./generate.js";
 import { consumed, Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { type ChatMessage, type TextPart, type Tool, type ToolCall, engineMessages, requireFreeVariables } from "./messages.js";
 import { imagePlaceholders, resolveImages } from "./message-media.js";
 import { plainJson } from "./plain-json.js";
+import { randomId } from "./random-id.js";
 import { CHAT_SPEC, type ChatFields } from "./schema.js";
 import { generateWithSteps, STEP_OPTIONS, type StepOptions } from "./steps.js";
 import { wrongTask } from "./tasks.js";

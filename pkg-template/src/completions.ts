@@ -3,10 +3,11 @@
 import { addAnswer, withoutUnset, IGNORED_FIELDS, type CompletionUsage, type GenerationRequestOptions, type StreamOptions, streamOf, type Timings, timingsOf, usageOf } from "./chat.js";
 import { checked, engineOptions, everyItem, valid, validator } from "./check.js";
 import type { ChosenLogprob, EngineRequest, GenerationResult, ModelInfo, TokenLogprob } from "./contract.js";
-import { aborted, invalidRequest, JerboaError, randomId, requireOpen } from "./errors.js";
+import { aborted, invalidRequest, JerboaError, requireOpen } from "./errors.js";
 import { Generation } from "./generation.js";
 import type { Backend } from "./engine-calls.js";
 import { isTokenId, seedOf } from "./generate.js";
+import { randomId } from "./random-id.js";
 import { COMPLETION_SPEC, GENERATE_SPEC, type CompletionFields } from "./schema.js";
 import { generateWithSteps, STEP_OPTIONS } from "./steps.js";
 import { wrongTask } from "./tasks.js";

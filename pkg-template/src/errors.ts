@@ -1,4 +1,4 @@
-/** The package's only error class, with its codes and shared messages; and random ids. */
+/** The package's only error class, with its codes and shared messages. */
 
 /**
  * The stable code of an error. The engine's codes pass from the wasm module unchanged; `unloaded`, `worker` and
@@ -84,9 +84,6 @@ export function textOf(thrown: unknown): string {
     return "a value without text";
   }
 }
-
-/** A random id of 32 hexadecimal digits. `crypto.randomUUID` is missing on pages that are not secure. */
-export const randomId = (): string => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** The errors behind the events of failed responses. */
 export const failures = new WeakMap<object, JerboaError>();

@@ -2,10 +2,11 @@
 
 import { pcm16, wavHeader } from "./audio-input.js";
 import { atOption, bodyLimit, checked, describe, everyItem, faultyOptions, requestTooLarge, valid, validator } from "./check.js";
-import { failures, invalidRequest, JerboaError, textOf as messageOf, worded, randomId } from "./errors.js";
+import { failures, invalidRequest, JerboaError, textOf as messageOf, worded } from "./errors.js";
 import { requestOf, withRequestId } from "./http.js";
 import { UNUSABLE_MODEL } from "./load.js";
 import type { Model } from "./model.js";
+import { randomId } from "./random-id.js";
 import { RERANK_SPEC } from "./schema.js";
 import type { SpeechCreateParams } from "./speech.js";
 

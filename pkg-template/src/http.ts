@@ -1,6 +1,6 @@
 /** Requests and responses of `fetch` handlers. */
 
-import { randomId } from "./errors.js";
+import { randomId } from "./random-id.js";
 
 /** Adds the header that OpenAI's clients report as the request's id. */
 export function withRequestId(response: Response): Response {

@@ -2,8 +2,9 @@
 
 import type { ChatCompletionCreateParams, ResponseFormat } from "./chat.js";
 import { describe, everyItem, isList, MAX_ITEMS } from "./check.js";
-import { invalidRequest, JerboaError, randomId } from "./errors.js";
+import { invalidRequest, JerboaError } from "./errors.js";
 import type { AssistantMessage, ChatMessage, Tool } from "./messages.js";
+import { randomId } from "./random-id.js";
 import type { ResponseCreateParams, ResponseInputItem, ResponseInputPart, ResponseTextFormat, ResponseToolChoice } from "./responses-types.js";
 import type { ToolChoice } from "./tool-choice.js";
 

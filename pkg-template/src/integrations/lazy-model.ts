@@ -57,7 +57,7 @@ export class LazyModel {
     return () => void this.#listeners.delete(listener);
   }
 
-  /** The model, loaded if it is not yet. An abort ends this wait; the load goes on for others. No {@link retain}ing user's end cancels it meanwhile. */
+  /** The model, loaded if it is not yet. An abort ends this wait; the load goes on for others. While a caller waits, the load is not cancelled. */
   load(signal?: AbortSignal): Promise<Model> {
     this.#users++;
     const loading = this.start();

@@ -1,9 +1,10 @@
 /** A searchable memory: stores texts and images, returns the passages that match a question. */
 
 import { boundedList, checked, describe, everyItem, listOf, MAX_ITEMS, requireValid, valid, validator } from "../check.js";
-import { aborted, JerboaError, invalidRequest, randomId } from "../errors.js";
+import { aborted, JerboaError, invalidRequest } from "../errors.js";
 import type { ImageSource } from "../images.js";
 import { plainJson } from "../plain-json.js";
+import { randomId } from "../random-id.js";
 import { chunkOptions, chunkText, estimateTokens, type ChunkOptions, type TokenCounter } from "./chunk.js";
 import { compileFilter, type Filter } from "./filter.js";
 import { VectorIndex, type GpuChoice } from "./index-rows.js";

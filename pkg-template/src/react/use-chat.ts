@@ -3,7 +3,8 @@
 import { useCallback, useId, useRef, useState } from "react";
 import { type AssistantMessage, type ChatCompletionCreateParams, type ChatMessage, JerboaError, type Model, type ToolCall } from "../index.js";
 import type { LazySource } from "../integrations/lazy-model.js";
-import { textOf, randomId } from "../errors.js";
+import { textOf } from "../errors.js";
+import { randomId } from "../random-id.js";
 import { isolated } from "../waits.js";
 import { type CallState, type ModelOptions, useCall } from "./call.js";
 

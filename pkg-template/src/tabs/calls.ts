@@ -1,8 +1,8 @@
 /** Requests and their answers as messages between threads or tabs. */
 
 import { JerboaError, type JerboaErrorCode } from "../index.js";
+import { randomId } from "../random-id.js";
 import { StreamContinuation } from "./continuation.js";
-import { randomId } from "../errors.js";
 
 /** A request as a message. */
 export interface Call {

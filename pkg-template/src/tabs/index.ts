@@ -5,8 +5,8 @@
  */
 
 import { describe } from "../check.js";
-import { randomId } from "../errors.js";
 import { createFetch, JerboaError, type ServedModels } from "../index.js";
+import { randomId } from "../random-id.js";
 import { type CallMessage, Calls, CallServer, type ReplyMessage } from "./calls.js";
 
 /** Options of {@link shareModels}. */
