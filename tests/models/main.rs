@@ -10,7 +10,7 @@ mod integrity;
 mod lora;
 mod lost;
 mod memory;
-mod mlx;
+mod mlx_values;
 mod mtp;
 mod offload;
 mod paging;
