@@ -10,6 +10,8 @@ mod integrity;
 mod lora;
 mod lost;
 mod memory;
+
+mod mlx;
 mod mlx_values;
 mod mtp;
 mod offload;

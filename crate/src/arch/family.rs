@@ -48,6 +48,8 @@ pub struct Family {
     /// Pairs (prefix in published files, prefix in the graph) of tensor names; the first match
     /// wins.
     pub prefixes: &'static [(&'static str, &'static str)],
+    /// Pairs (part of a name in MLX files, that in the graph) of tensor names; the first match wins.
+    pub mlx_names: &'static [(&'static str, &'static str)],
     /// Suffixes of weights whose rows are stored in another order than the graph's.
     pub row_orders: &'static [(&'static str, RowOrderFn)],
     /// Whether MLX's converter adds one to the weights of norms.
@@ -77,6 +79,7 @@ impl Family {
         encoder: None,
         classification_head: None,
         prefixes: &[],
+        mlx_names: &[],
         row_orders: &[],
         mlx_norms_plus_one: false,
         vision: None,
@@ -252,7 +255,11 @@ fn rename_tensor(family: Option<&Family>, name: &str) -> Option<String> {
         .map_or(&[][..], |f| f.prefixes)
         .iter()
         .chain(&TEXT_PREFIXES);
-    all.find_map(|(from, to)| name.strip_prefix(from).map(|rest| format!("{to}{rest}")))
+    let body = all.find_map(|(from, to)| name.strip_prefix(from).map(|rest| format!("{to}{rest}")));
+    let outer = body.as_deref().unwrap_or(name);
+    let mut own = family.map_or(&[][..], |f| f.mlx_names).iter();
+    let renamed = own.find(|(from, _)| outer.contains(from));
+    renamed.map(|(from, to)| outer.replace(from, to)).or(body)
 }
 
 /// Returns the graph's name of a checkpoint's tensor.
@@ -280,6 +287,7 @@ pub fn sanitize(config: &mut LoadConfig, weights: &mut Weights) -> Result<()> {
             weight.offset = -1.0;
         }
     }
+    config.set_tensor_layout(weights.iter().map(|weight| weight.name.as_str()));
     set_row_orders(config, weights)
 }
 
@@ -311,7 +319,7 @@ pub fn row_order(config: &LoadConfig, tensor: &str) -> Result<Option<RowOrder>> 
     let orders = find_family(config).map_or(&[][..], |f| f.row_orders);
     let own = orders.iter().find(|(end, _)| tensor.ends_with(end));
     let order = own.map(|(_, order)| order(config)).transpose()?;
-    Ok(order.filter(|order| *order != RowOrder::Transposed))
+    Ok(order.filter(|order| !matches!(order, RowOrder::Stored | RowOrder::Transposed)))
 }
 
 /// Sets the row order of stored weights to match the graph.

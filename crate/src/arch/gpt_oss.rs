@@ -21,12 +21,11 @@ pub(super) static FAMILIES: &[Family] = &[Family {
         r#""original_max_position_embeddings": 4096}}"#
     ),
     decoder: Some(gpt_oss),
-    // 16-bit experts are stored as [inputs, outputs].
     row_orders: &[
-        (".gate_up_proj.weight", |_| Ok(RowOrder::Transposed)),
-        (".down_proj.weight", |_| Ok(RowOrder::Transposed)),
+        (".gate_up_proj.weight", expert_rows),
+        (".down_proj.weight", expert_rows),
     ],
-    // GGUF files have separate gate and up tensors, as [outputs, inputs].
+    // GGUF and MLX files have separate gate and up tensors, as [outputs, inputs].
     gguf: &[GgufSpec {
         has_experts: true,
         names: &[
@@ -39,6 +38,14 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     }],
     ..Family::EMPTY
 }];
+
+/// Returns the row order of experts: 16-bit ones with fused gate and up are [inputs, outputs].
+fn expert_rows(config: Config<'_>) -> Result<RowOrder> {
+    Ok(match config.load().fused_experts {
+        Some(false) => RowOrder::Stored,
+        _ => RowOrder::Transposed,
+    })
+}
 
 /// Sets the fields that the conversion to GGUF drops.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {

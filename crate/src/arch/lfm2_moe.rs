@@ -5,6 +5,7 @@ use super::blocks::experts::{ExpertTensors, ExpertsSpec};
 use super::config::Config;
 use super::family::Family;
 use super::lfm2::{gguf_fields, graph, names};
+use super::mixtral::MLX_NAMES;
 use crate::Result;
 use crate::format::gguf::GgufSpec;
 use crate::ir::{Graph, RouterScore};
@@ -14,6 +15,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     model_types: &["lfm2_moe"],
     defaults: r#"{"num_key_value_heads": 8, "num_experts": 32, "num_experts_per_tok": 4}"#,
     decoder: Some(lfm2_moe),
+    mlx_names: MLX_NAMES,
     gguf: &[GgufSpec {
         has_experts: true,
         names: names!(
@@ -42,8 +44,9 @@ fn lfm2_moe(config: Config<'_>) -> Result<Graph> {
         config.flag_or("norm_topk_prob", true),
     );
     experts.scale = config.number_or("routed_scaling_factor", 1.0)? as f32;
+    experts.down = "w2";
     if !config.load().fused_experts.unwrap_or(false) {
-        (experts.up, experts.down) = (ExpertTensors::Separate(["w1", "w3"]), "w2");
+        experts.up = ExpertTensors::Separate(["w1", "w3"]);
     }
     let first = config.number_or("num_dense_layers", 2.0)? as usize;
     graph(config, config.count("intermediate_size")?, |layer| {

@@ -15,6 +15,7 @@ pub(super) static FAMILIES: &[Family] = &[
         model_types: &["mixtral"],
         defaults: r#"{"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 8, "num_experts_per_tok": 2}"#,
         decoder: Some(mixtral),
+        mlx_names: MLX_NAMES,
         gguf: &[gguf::GgufSpec {
             has_experts: true,
             interleaved_rope: true,
@@ -33,8 +34,16 @@ pub(super) static FAMILIES: &[Family] = &[
         model_types: &["phimoe"],
         defaults: r#"{"num_key_value_heads": 8, "rope_theta": 1e6, "num_local_experts": 16, "num_experts_per_tok": 2}"#,
         decoder: Some(phimoe),
+        mlx_names: MLX_NAMES,
         ..Family::EMPTY
     },
+];
+
+/// Projections of MLPs in files of mlx_lm (`mixtral.py`, `lfm2_moe.py`).
+pub(super) const MLX_NAMES: &[(&str, &str)] = &[
+    (".gate_proj.", ".w1."),
+    (".up_proj.", ".w3."),
+    (".down_proj.", ".w2."),
 ];
 
 /// Returns the common parts: experts named w1, w3 and w2, and a sliding window.

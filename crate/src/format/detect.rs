@@ -341,8 +341,8 @@ const STACKED_EXPERT_NAMES: [(&str, &str); 4] = [
     (".switch_mlp.fc2", ".switch_mlp.down_proj"),
 ];
 
-/// Splits stacked experts into one weight per expert, as graphs use them. MLX stacks experts as
-/// `switch_mlp` or `experts.switch_glu`, others as tensors of `experts`.
+/// Splits stacked experts into one weight or bias per expert, as graphs use them. MLX stacks experts
+/// as `switch_mlp` or `experts.switch_glu`, others as tensors of `experts`.
 fn split_experts(weights: &mut Weights) {
     weights.rename(|name| {
         let (stack, usual) = STACKED_EXPERT_NAMES
@@ -351,46 +351,39 @@ fn split_experts(weights: &mut Weights) {
         Some(name.replace(stack, usual))
     });
 
-    let stacked: Vec<WeightSource> = weights
-        .sources
-        .values()
-        .filter(|s: &&WeightSource| s.name.contains(".experts.") && s.shape.len() == 3)
-        .cloned()
-        .collect();
-    for source in stacked {
-        let &[experts, n, k] = &source.shape[..] else {
-            continue;
-        };
-        let Some((path, part)) = source.name.split_once(".experts.") else {
-            continue;
-        };
-        let part = part
-            .trim_end_matches(".weight")
-            .trim_start_matches("switch_glu.");
-        for e in 0..experts.min(4096) {
-            let name = format!("{path}.experts.{e}.{part}.weight");
-            if let Some(slice) = source.slice(&name, e * n, vec![n, k]) {
-                weights.sources.get_or_insert_with(name, || slice);
+    let is_bias = |name: &str| name.ends_with(".bias");
+    for marker in [".experts.", ".switch_mlp."] {
+        let stacked: Vec<WeightSource> = weights
+            .sources
+            .values()
+            .filter(|s: &&WeightSource| {
+                let dimensions = if is_bias(&s.name) { 2 } else { 3 };
+                s.name.contains(marker) && s.shape.len() == dimensions
+            })
+            .cloned()
+            .collect();
+        for source in stacked {
+            let is_bias = is_bias(&source.name);
+            let (experts, rows, shape) = match (&source.shape[..], is_bias) {
+                (&[experts, n, k], false) => (experts, n, vec![n, k]),
+                (&[experts, n], true) => (experts, 1, vec![n]),
+                _ => continue,
+            };
+            let Some((path, part)) = source.name.split_once(marker) else {
+                continue;
+            };
+            let end = if is_bias { "bias" } else { "weight" };
+            let part = part
+                .trim_end_matches(&format!(".{end}"))
+                .trim_start_matches("switch_glu.");
+            for e in 0..experts.min(4096) {
+                let name = format!("{path}.experts.{e}.{part}.{end}");
+                if let Some(slice) = source.slice(&name, e * rows, shape.clone()) {
+                    weights.sources.get_or_insert_with(name, || slice);
+                }
             }
-        }
-        weights.sources.remove(&source.name);
-    }
-    let stacked: Vec<WeightSource> = weights
-        .sources
-        .values()
-        .filter(|s| s.name.contains(".switch_mlp.") && s.shape.len() == 3)
-        .cloned()
-        .collect();
-    for source in stacked {
-        let &[experts, n, k] = &source.shape[..] else {
-            continue;
-        };
-        for e in 0..experts.min(4096) {
-            let name = source
-                .name
-                .replace(".switch_mlp.", &format!(".experts.{e}."));
-            if let Some(slice) = source.slice(&name, e * n, vec![n, k]) {
-                weights.sources.get_or_insert_with(name, || slice);
+            if marker == ".experts." {
+                weights.sources.remove(&source.name);
             }
         }
     }

@@ -1,0 +1,218 @@
+//! Checkpoints in the layout of mlx_lm's converter, made here from the golden models: each family's
+//! `sanitize` renames, stacks, splits or transposes tensors. Logits equal those of the original.
+
+use super::{exact, with_kv};
+use jerboa::kernels::attention::Kv;
+use jerboa_tests::golden::{Golden, golden, load};
+use jerboa_tests::{open, relative_l2};
+use pollster::block_on;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A stored tensor.
+#[derive(Clone)]
+struct Stored {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    data: Vec<u8>,
+}
+
+impl Stored {
+    /// The rows of each matrix of a stack for which `wanted` is true. Rows of a vector are its
+    /// elements.
+    fn rows(&self, axis: usize, wanted: impl Fn(usize) -> bool) -> Stored {
+        let rows = self.shape[axis];
+        let count: usize = self.shape[..=axis].iter().product();
+        let size = self.data.len() / count;
+        let chosen = (0..count).filter(|at| wanted(at % rows));
+        let mut shape = self.shape.clone();
+        shape[axis] = (0..rows).filter(|row| wanted(*row)).count();
+        Stored {
+            dtype: self.dtype,
+            shape,
+            data: chosen
+                .flat_map(|at| &self.data[at * size..(at + 1) * size])
+                .copied()
+                .collect(),
+        }
+    }
+
+    /// The transpose of each matrix of a stack.
+    fn transposed(&self) -> Stored {
+        let [stack @ .., rows, cols] = &self.shape[..] else {
+            panic!("{:?}", self.shape);
+        };
+        let (count, rows, cols) = (stack.iter().product::<usize>(), *rows, *cols);
+        let size = self.data.len() / (count * rows * cols);
+        let mut data = Vec::new();
+        for matrix in 0..count {
+            for col in 0..cols {
+                for row in 0..rows {
+                    let at = ((matrix * rows + row) * cols + col) * size;
+                    data.extend(&self.data[at..at + size]);
+                }
+            }
+        }
+        Stored {
+            dtype: self.dtype,
+            shape: [stack, &[cols, rows]].concat(),
+            data,
+        }
+    }
+}
+
+type Tensors = BTreeMap<String, Stored>;
+
+/// The tensors of a golden model, by its folder.
+fn tensors(model: &str) -> Tensors {
+    let bytes = std::fs::read(golden(model).join("model.safetensors"));
+    let bytes = bytes.expect("model.safetensors");
+    let file = SafeTensors::deserialize(&bytes).expect("a safetensors file");
+    file.tensors()
+        .into_iter()
+        .map(|(name, view)| {
+            let stored = Stored {
+                dtype: view.dtype(),
+                shape: view.shape().to_vec(),
+                data: view.data().to_vec(),
+            };
+            (name, stored)
+        })
+        .collect()
+}
+
+/// The logits of a golden model's configuration with these tensors.
+fn logits(model: &str, case: &str, tensors: &Tensors) -> jerboa::Result<Vec<f32>> {
+    let source = golden(model);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+        "mlx-{}-{case}-{}",
+        model.replace('/', "-"),
+        std::process::id()
+    ));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let config = std::fs::read(source.join("config.json")).expect("config.json");
+    let mut config: Value = serde_json::from_slice(&config).expect("JSON");
+    // Read for quantized tensors only.
+    config["quantization"] = json!({"bits": 8, "group_size": 16});
+    std::fs::write(folder.join("config.json"), config.to_string()).expect("config.json");
+    let views = tensors.iter().map(|(name, stored)| {
+        let view = TensorView::new(stored.dtype, stored.shape.clone(), &stored.data);
+        (name.as_str(), view.expect("a tensor"))
+    });
+    let file = serialize(views, None).expect("a file");
+    std::fs::write(folder.join("model.safetensors"), file).expect("written");
+    let ids = Golden::read(&source.join("golden.safetensors")).ids("input_ids");
+    let session = load(open(&exact()), &folder, with_kv(Kv::F32));
+    let found = session.and_then(|mut session| block_on(session.all_rows(&ids, false)));
+    std::fs::remove_dir_all(&folder).expect("the folder");
+    found
+}
+
+/// Compares the logits of tensors in MLX's layout with the reference.
+fn check(model: &str, tensors: &Tensors) {
+    let found = logits(model, "plain", tensors).unwrap_or_else(|e| panic!("{model}: {e}"));
+    let reference = Golden::read(&golden(model).join("golden.safetensors"));
+    let error = relative_l2(&found, &reference.floats("logits"));
+    assert!(error < 3e-4, "{model}: {error:e}");
+}
+
+/// Renames tensors: each part of a name as a list of pairs says.
+fn rename(tensors: Tensors, names: &[(&str, &str)]) -> Tensors {
+    let renamed = |name: String| {
+        let found = names.iter().find(|(from, _)| name.contains(from));
+        found.map_or(name.clone(), |(from, to)| name.replace(from, to))
+    };
+    let tensors = tensors.into_iter();
+    tensors.map(|(name, t)| (renamed(name), t)).collect()
+}
+
+/// Stacks the tensors of experts as `switch_mlp`.
+fn stack_experts(tensors: Tensors) -> Tensors {
+    let mut out = Tensors::new();
+    // Experts in the order of their names; there are fewer than ten.
+    for (name, stored) in tensors {
+        let split = name
+            .split_once(".experts.")
+            .and_then(|(path, rest)| Some((path, rest.split_once('.')?.1)));
+        let Some((path, part)) = split else {
+            out.insert(name, stored);
+            continue;
+        };
+        let stack = out
+            .entry(format!("{path}.switch_mlp.{part}"))
+            .or_insert_with(|| Stored {
+                dtype: stored.dtype,
+                shape: [&[0], &stored.shape[..]].concat(),
+                data: Vec::new(),
+            });
+        stack.shape[0] += 1;
+        stack.data.extend(stored.data);
+    }
+    out
+}
+
+const W_NAMES: [(&str, &str); 3] = [
+    (".w1.", ".gate_proj."),
+    (".w2.", ".down_proj."),
+    (".w3.", ".up_proj."),
+];
+
+#[test]
+fn mixtral_and_phimoe() {
+    for model in ["models/mixtral", "models/phimoe"] {
+        check(model, &stack_experts(rename(tensors(model), &W_NAMES)));
+    }
+}
+
+#[test]
+fn lfm2_moe() {
+    let renamed = rename(tensors("models/lfm2_moe"), &W_NAMES);
+    assert!(renamed.contains_key("model.layers.0.feed_forward.gate_proj.weight"));
+    check("models/lfm2_moe", &stack_experts(renamed));
+}
+
+/// MXFP4 codes become words; 16-bit experts are [outputs, inputs], unlike the original's.
+#[test]
+fn gpt_oss() {
+    for model in ["models/gpt_oss_mxfp4", "models/gpt_oss"] {
+        let mut out = Tensors::new();
+        for (name, stored) in tensors(model) {
+            let Some((path, part)) = name.split_once(".experts.") else {
+                out.insert(name, stored);
+                continue;
+            };
+            let is_bias = part.ends_with("_bias");
+            let stored = match part.ends_with("_blocks") {
+                true => {
+                    let [experts, rows, blocks, _] = stored.shape[..] else {
+                        panic!("{name}: {:?}", stored.shape);
+                    };
+                    Stored {
+                        dtype: Dtype::U32,
+                        shape: vec![experts, rows, blocks * 4],
+                        ..stored
+                    }
+                }
+                false if part.ends_with("_proj") => stored.transposed(),
+                false => stored,
+            };
+            let end = match part.rsplit_once('_').expect("a name").1 {
+                "scales" => "scales",
+                "bias" => "bias",
+                _ => "weight",
+            };
+            if part.starts_with("down_proj") {
+                out.insert(format!("{path}.experts.down_proj.{end}"), stored);
+                continue;
+            }
+            assert_eq!(stored.shape.len(), if is_bias { 2 } else { 3 }, "{name}");
+            for (first, projection) in ["gate_proj", "up_proj"].into_iter().enumerate() {
+                let rows = stored.rows(1, |row| row % 2 == first);
+                out.insert(format!("{path}.experts.{projection}.{end}"), rows);
+            }
+        }
+        check(model, &out);
+    }
+}
