@@ -10,7 +10,6 @@ mod integrity;
 mod lora;
 mod lost;
 mod memory;
-
 mod mlx;
 mod mlx_values;
 mod mtp;

@@ -216,3 +216,41 @@ fn gpt_oss() {
         check(model, &out);
     }
 }
+
+/// Granite 4 without experts has another name for its MLP, and gate and up apart.
+#[test]
+fn granite_hybrid() {
+    let mut out = Tensors::new();
+    for (name, stored) in tensors("models/granite_hybrid") {
+        let half = stored.shape[0] / 2;
+        if name.contains(".shared_mlp.input_linear.") {
+            for (part, first) in [("gate_proj", 0), ("up_proj", half)] {
+                let name = name.replace(".shared_mlp.input_linear.", &format!(".mlp.{part}."));
+                out.insert(
+                    name,
+                    stored.rows(0, |row| (first..first + half).contains(&row)),
+                );
+            }
+        } else {
+            let name = name.replace(".shared_mlp.output_linear.", ".mlp.down_proj.");
+            out.insert(name, stored);
+        }
+    }
+    check("models/granite_hybrid", &out);
+}
+
+/// mlx_lm's models of Ernie route without the bias, as if it were zero.
+#[test]
+fn ernie_without_selection_bias() {
+    let mut zero = tensors("models/ernie4_5_moe");
+    let is_bias = |name: &str| name.ends_with(".e_score_correction_bias");
+    let mut without = stack_experts(zero.clone());
+    without.retain(|name, _| !is_bias(name));
+    for (_, stored) in zero.iter_mut().filter(|(name, _)| is_bias(name)) {
+        stored.data.fill(0);
+    }
+    let [expected, found] = [("zero", zero), ("without", without)]
+        .map(|(case, tensors)| logits("models/ernie4_5_moe", case, &tensors).expect(case));
+    let error = relative_l2(&found, &expected);
+    assert!(error < 1e-6, "{error:e}");
+}

@@ -33,6 +33,10 @@ pub struct LoadConfig {
     /// Whether the channels of convolutions over time are stored last: MLX's converter has changed
     /// the checkpoint.
     pub is_mlx_conversion: bool,
+    /// Whether gate and up of Granite's shared MLP are one tensor each.
+    pub separate_shared_mlp: bool,
+    /// Whether routers have a bias for the selection of experts.
+    pub has_selection_bias: bool,
     /// Values of the family's scalar tensors, by name.
     pub scalars: SortedMap<String, f64>,
     /// Image processor settings of an mmproj file; otherwise they have a file of their own.
@@ -91,6 +95,8 @@ impl LoadConfig {
                 self.fused_experts = Some(fused || self.fused_experts == Some(true));
             }
             self.separate_delta_gate |= name.ends_with(".in_proj_z.weight");
+            self.separate_shared_mlp |= name.ends_with(".shared_mlp.gate_proj.weight");
+            self.has_selection_bias |= name.ends_with(".e_score_correction_bias");
         }
     }
 }

@@ -85,8 +85,10 @@ fn moe(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, true)?;
     dense.interleave_rope();
     let mut experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
-    (experts.selection_bias, experts.renormalize) =
-        (Some("moe_statics.e_score_correction_bias"), true);
+    // mlx_lm's conversion drops the bias, and its model routes without it.
+    let is_dropped = config.load().fused_experts.is_some() && !config.load().has_selection_bias;
+    experts.selection_bias = (!is_dropped).then_some("moe_statics.e_score_correction_bias");
+    experts.renormalize = true;
     // `moe_norm_min` bounds the sum from below; it is added instead, far below any real sum.
     experts.eps = config.number_or("moe_norm_min", 1e-12)? as f32;
     let whole = |field: &str, default: f64| config.number_or(field, default).map(|n| n as i64);

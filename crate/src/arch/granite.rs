@@ -103,9 +103,9 @@ pub(super) fn experts(config: Config<'_>, shared: usize) -> Result<ExpertsSpec> 
     Ok(experts)
 }
 
-/// Returns the input projections of the shared MLP: one tensor, in GGUF files two.
+/// Returns the input projections of the shared MLP: one tensor, in GGUF and MLX files two.
 pub(super) fn shared_mlp(config: Config<'_>) -> MlpKind {
-    if config.load().container() == Container::Gguf {
+    if config.load().container() == Container::Gguf || config.load().separate_shared_mlp {
         MlpKind::Gated(["gate_proj", "up_proj"])
     } else {
         MlpKind::GatedFused("input_linear")

@@ -20,6 +20,11 @@ pub(super) static FAMILIES: &[Family] = &[
         model_types: &["granitemoehybrid"],
         defaults: r#"{"num_local_experts": 8, "num_experts_per_tok": 2}"#,
         decoder: Some(granite_hybrid),
+        mlx_names: &[
+            (".mlp.gate_proj.", ".shared_mlp.gate_proj."),
+            (".mlp.up_proj.", ".shared_mlp.up_proj."),
+            (".mlp.down_proj.", ".shared_mlp.output_linear."),
+        ],
         gguf: &[
             granite_in_gguf(
                 false,
