@@ -2,6 +2,7 @@
 //! `sanitize` renames, stacks, splits or transposes tensors. Logits equal those of the original.
 
 use super::{exact, with_kv};
+use jerboa::format::Float;
 use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{Golden, golden, load};
 use jerboa_tests::{open, relative_l2};
@@ -253,4 +254,142 @@ fn ernie_without_selection_bias() {
         .map(|(case, tensors)| logits("models/ernie4_5_moe", case, &tensors).expect(case));
     let error = relative_l2(&found, &expected);
     assert!(error < 1e-6, "{error:e}");
+}
+
+/// Heads and columns of keys and of values of the golden models with latent attention.
+fn split_latents(tensors: Tensors, [heads, keys, values]: [usize; 3]) -> Tensors {
+    let mut out = Tensors::new();
+    for (name, stored) in tensors {
+        let Some(path) = name.strip_suffix(".kv_b_proj.weight") else {
+            out.insert(name, stored);
+            continue;
+        };
+        let latent = stored.shape[1];
+        let both = Stored {
+            shape: vec![heads, keys + values, latent],
+            ..stored
+        };
+        let embed = both.rows(1, |row| row < keys).transposed();
+        out.insert(format!("{path}.embed_q.weight"), embed);
+        let unembed = both.rows(1, |row| row >= keys);
+        out.insert(format!("{path}.unembed_out.weight"), unembed);
+    }
+    stack_experts(out)
+}
+
+#[test]
+fn latent_attention() {
+    for (model, sizes) in [
+        ("models/deepseek_v3", [4, 16, 12]),
+        ("models/glm4_moe_lite", [4, 16, 24]),
+    ] {
+        check(model, &split_latents(tensors(model), sizes));
+    }
+    check(
+        "models/deepseek_v2",
+        &stack_experts(tensors("models/deepseek_v2")),
+    );
+}
+
+/// Quantizes a stack of matrices to 8 bits in groups of 16; returns the dequantized values too.
+fn quantize(stored: &Stored) -> ([Stored; 3], Vec<f32>) {
+    let float = match stored.dtype {
+        Dtype::BF16 => Float::BF16,
+        Dtype::F16 => Float::F16,
+        _ => Float::F32,
+    };
+    let count: usize = stored.shape.iter().product();
+    let (mut codes, mut scales, mut biases, mut values) = (vec![], vec![], vec![], vec![]);
+    for first in (0..count).step_by(16) {
+        let group: Vec<f32> = (first..first + 16)
+            .map(|at| float.get(&stored.data, at).expect("a value"))
+            .collect();
+        let least = group.iter().copied().fold(f32::INFINITY, f32::min);
+        let largest = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let scale = ((largest - least) / 255.0).max(1e-8);
+        scales.extend(scale.to_le_bytes());
+        biases.extend(least.to_le_bytes());
+        for value in group {
+            let code = ((value - least) / scale).round();
+            codes.push(code as u8);
+            values.push(code * scale + least);
+        }
+    }
+    let shape = |by: usize| {
+        let mut shape = stored.shape.clone();
+        *shape.last_mut().expect("a matrix") /= by;
+        shape
+    };
+    let part = |dtype, by, data| Stored {
+        dtype,
+        shape: shape(by),
+        data,
+    };
+    let parts = [
+        part(Dtype::U32, 4, codes),
+        part(Dtype::F32, 16, scales),
+        part(Dtype::F32, 16, biases),
+    ];
+    (parts, values)
+}
+
+/// The quantized key projections of latent attention are stored transposed.
+#[test]
+fn quantized_latent_attention() {
+    let split = split_latents(tensors("models/glm4_moe_lite"), [4, 16, 24]);
+    let [mut quantized, mut dequantized] = [Tensors::new(), Tensors::new()];
+    let mut count = 0;
+    for (name, stored) in split {
+        let base = name.strip_suffix(".weight").unwrap_or(&name);
+        if !base.ends_with(".embed_q") && !base.ends_with(".unembed_out") {
+            quantized.insert(name.clone(), stored.clone());
+            dequantized.insert(name, stored);
+            continue;
+        }
+        let (parts, values) = quantize(&stored);
+        for (end, part) in ["weight", "scales", "biases"].into_iter().zip(parts) {
+            quantized.insert(format!("{base}.{end}"), part);
+        }
+        let values = Stored {
+            dtype: Dtype::F32,
+            shape: stored.shape,
+            data: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        };
+        dequantized.insert(name, values);
+        count += 1;
+    }
+    assert!(count >= 4, "{count}");
+    let [expected, found] = [("dequantized", dequantized), ("quantized", quantized)]
+        .map(|(case, tensors)| logits("models/glm4_moe_lite", case, &tensors).expect(case));
+    let error = relative_l2(&found, &expected);
+    assert!(error < 1e-3, "{error:e}");
+}
+
+/// Key projections in a mode without a transpose are refused with the reason and another checkpoint.
+#[test]
+fn latent_attention_in_mxfp4_is_refused() {
+    let model = "models/glm4_moe_lite";
+    let mut tensors = split_latents(tensors(model), [4, 16, 24]);
+    let names: Vec<String> = tensors.keys().cloned().collect();
+    for base in names
+        .iter()
+        .filter_map(|n| n.strip_suffix(".embed_q.weight"))
+    {
+        for (end, dtype, words, bytes) in
+            [("weight", Dtype::U32, 4, 16), ("scales", Dtype::U8, 1, 1)]
+        {
+            let shape = vec![4, 16, words];
+            let data = vec![0; 4 * 16 * bytes];
+            tensors.insert(
+                format!("{base}.embed_q.{end}"),
+                Stored { dtype, shape, data },
+            );
+        }
+    }
+    let error = logits(model, "mxfp4", &tensors)
+        .expect_err("a refusal")
+        .to_string();
+    for part in ["embed_q", "mlx mxfp4", "use the original repository"] {
+        assert!(error.contains(part), "{error}");
+    }
 }

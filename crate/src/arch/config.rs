@@ -35,6 +35,9 @@ pub struct LoadConfig {
     pub is_mlx_conversion: bool,
     /// Whether gate and up of Granite's shared MLP are one tensor each.
     pub separate_shared_mlp: bool,
+    /// Whether the key and value projections of latent attention are tensors of their own, as in MLX
+    /// files.
+    pub separate_latents: bool,
     /// Whether routers have a bias for the selection of experts.
     pub has_selection_bias: bool,
     /// Values of the family's scalar tensors, by name.
@@ -96,6 +99,7 @@ impl LoadConfig {
             }
             self.separate_delta_gate |= name.ends_with(".in_proj_z.weight");
             self.separate_shared_mlp |= name.ends_with(".shared_mlp.gate_proj.weight");
+            self.separate_latents |= name.ends_with(".unembed_out.weight");
             self.has_selection_bias |= name.ends_with(".e_score_correction_bias");
         }
     }

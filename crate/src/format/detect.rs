@@ -106,6 +106,7 @@ pub fn detect(
         }
     }
     split_experts(&mut out);
+    split_heads(&mut out);
     let method = finder.method();
     if !method.is_empty() && !SUPPORTED_METHODS.iter().any(|m| method.ends_with(m)) {
         out.unknown_method = Some(method.to_owned());
@@ -385,6 +386,36 @@ fn split_experts(weights: &mut Weights) {
             if marker == ".experts." {
                 weights.sources.remove(&source.name);
             }
+        }
+    }
+}
+
+/// Splits the key projections that mlx_lm makes from `kv_b_proj` of latent attention (`embed_q`
+/// [heads, latent, columns]) into one transposed matrix per head, and joins the heads of the value
+/// projections (`unembed_out` [heads, columns, latent]).
+fn split_heads(weights: &mut Weights) {
+    let stacked: Vec<WeightSource> = weights
+        .sources
+        .values()
+        .filter(|s: &&WeightSource| s.shape.len() == 3)
+        .cloned()
+        .collect();
+    for source in stacked {
+        let &[heads, rows, cols] = &source.shape[..] else {
+            continue;
+        };
+        if let Some(base) = source.name.strip_suffix("embed_q.weight") {
+            for head in 0..heads.min(4096) {
+                let name = format!("{base}embed_q.{head}.weight");
+                let slice = source.slice(&name, head * rows, vec![rows, cols]);
+                let Some(slice) = slice else { continue };
+                weights.insert(&name, slice.transposed());
+            }
+            weights.sources.remove(&source.name);
+        } else if source.name.ends_with(".unembed_out.weight")
+            && let Some(joined) = source.slice(&source.name, 0, vec![heads * rows, cols])
+        {
+            weights.insert(&source.name, Ok(joined));
         }
     }
 }

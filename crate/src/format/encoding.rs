@@ -407,6 +407,9 @@ impl WeightSource {
         if self.offset != 0.0 {
             return Ok(WeightLayout::Dense(Float::F32));
         }
+        if self.is_transposed_code() {
+            return Ok(WeightLayout::Dense(Float::F16));
+        }
         self.encoding.layout(cols).ok_or_else(|| {
             self.unsupported(
                 "Its group size or bit width is not supported; use a checkpoint with another quantization.",
@@ -420,6 +423,9 @@ impl WeightSource {
         let Encoding::MlxAffine { scale, .. } = self.encoding else {
             return;
         };
+        if self.row_order == RowOrder::Transposed {
+            return;
+        }
         let length = |role: PartRole| self.part(role).and_then(|t| t.shape.last().copied());
         let (Some(words), Some(groups)) = (length(PartRole::Weight), length(PartRole::Scales))
         else {
@@ -442,7 +448,34 @@ impl WeightSource {
 
     /// Whether the layout represents the stored values exactly.
     pub fn is_exact(&self) -> bool {
-        self.encoding.is_exact()
+        self.encoding.is_exact() && !self.is_transposed_code()
+    }
+
+    /// Whether the weight is quantized along the model's rows. It is dequantized while loading.
+    pub fn is_transposed_code(&self) -> bool {
+        let is_dense = matches!(self.encoding, Encoding::Dense(_) | Encoding::F64);
+        self.row_order == RowOrder::Transposed && !is_dense
+    }
+
+    /// The transpose of a matrix that is stored as a whole.
+    ///
+    /// # Errors
+    /// `UnsupportedEncoding` for encodings without a dequantization.
+    pub fn transposed(self) -> Result<WeightSource> {
+        let (k, n) = self.rows_cols();
+        match self.encoding {
+            Encoding::Dense(_) | Encoding::MlxAffine { .. } | Encoding::MlxMxfp8 => {
+                Ok(WeightSource {
+                    shape: vec![n, k],
+                    stored_rows: n,
+                    row_order: RowOrder::Transposed,
+                    ..self
+                })
+            }
+            _ => Err(self.unsupported(
+                "An MLX conversion of this family cannot be read in this mode; use the original repository or an affine conversion, for example of 4 bits.",
+            )),
+        }
     }
 
     /// The tensor with this role.

@@ -57,6 +57,23 @@ pub fn transcode_to(
         ));
     }
     let (rows, cols) = source.rows_cols();
+    if source.is_transposed_code() {
+        let stored = WeightSource {
+            shape: vec![cols, rows],
+            stored_rows: cols,
+            row_order: RowOrder::Stored,
+            ..source.clone()
+        };
+        let plain = transcode_to(&stored, bytes, WeightLayout::Dense(Float::F32))?;
+        let words = plain.layout.row_words(plain.cols);
+        let mut out = PackedMatrix::zeros(layout, rows, cols);
+        for row in 0..rows {
+            for col in 0..cols {
+                out.set_dense(row, col, f32::from_bits(plain.planes[0][col * words + row]));
+            }
+        }
+        return Ok(out);
+    }
     let job = TranscodeJob {
         source,
         bytes,

@@ -4,8 +4,8 @@
 use super::{MAX_HEAD_DIM, NormSpec, norm};
 use crate::arch::config::Config;
 use crate::ir::{
-    Attention, ConcatHeads, GraphBuilder, HeadSlice, Mask, RopeScaling, RopeSpec, StateSpec,
-    ValueId,
+    Attention, ConcatHeads, GraphBuilder, HeadSlice, Linear, Mask, RopeScaling, RopeSpec,
+    StateSpec, ValueId, WeightKind,
 };
 use crate::{Error, Result};
 
@@ -26,6 +26,9 @@ pub struct LatentSpec {
     rope: RopeSpec,
     scale: f32,
     bias: bool,
+    /// Whether the projections of the latent to keys (per head) and to values are tensors of their
+    /// own.
+    separate: bool,
 }
 
 impl LatentSpec {
@@ -84,6 +87,7 @@ impl LatentSpec {
             rope,
             scale: scale as f32,
             bias,
+            separate: config.load().separate_latents,
         })
     }
 
@@ -125,7 +129,18 @@ pub fn latent_attention(
     let k_rotated = b.view(&name("k_rotated"), both, latent, rotated);
 
     let kv = norm(b, &name("kv_a_layernorm"), norms, kv);
-    let kv = b.linear(&name("kv_b_proj"), kv, heads * (plain + value), false);
+    // Keys and values, each with the first column and the step of its heads.
+    let (k, v) = if spec.separate {
+        let parts = (0..heads).map(|head| (name(&format!("embed_q.{head}.weight")), plain));
+        let weight = b.stacked(parts.collect(), latent, WeightKind::Matrix);
+        let linear = Linear::new(weight, None);
+        let k = b.node(&name("embed_q"), linear, &[kv], heads * plain);
+        let v = b.linear(&name("unembed_out"), kv, heads * value, false);
+        ((k, 0, plain), (v, 0, value))
+    } else {
+        let both = b.linear(&name("kv_b_proj"), kv, heads * (plain + value), false);
+        ((both, 0, plain + value), (both, plain, plain + value))
+    };
     let part = |first, step, cols| HeadSlice { first, step, cols };
     let put = |b: &mut GraphBuilder,
                what: &str,
@@ -151,10 +166,10 @@ pub fn latent_attention(
         b,
         "k",
         dim,
-        vec![part(0, 0, rotated), part(0, plain + value, plain)],
-        &[k_rotated, kv],
+        vec![part(0, 0, rotated), part(k.1, k.2, plain)],
+        &[k_rotated, k.0],
     );
-    let v = put(b, "v", dim, vec![part(plain, plain + value, value)], &[kv]);
+    let v = put(b, "v", dim, vec![part(v.1, v.2, value)], &[v.0]);
     let attention = Attention {
         heads,
         kv_heads: heads,
