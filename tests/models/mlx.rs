@@ -2,6 +2,7 @@
 //! `sanitize` renames, stacks, splits or transposes tensors. Logits equal those of the original.
 
 use super::{exact, with_kv};
+use jerboa::arch::{self, LoadConfig};
 use jerboa::format::Float;
 use jerboa::kernels::attention::Kv;
 use jerboa_tests::golden::{Golden, golden, load};
@@ -363,6 +364,33 @@ fn quantized_latent_attention() {
         .map(|(case, tensors)| logits("models/glm4_moe_lite", case, &tensors).expect(case));
     let error = relative_l2(&found, &expected);
     assert!(error < 1e-3, "{error:e}");
+}
+
+/// mlx-vlm's language model of Idefics 3 and SmolVLM has no `model` level.
+#[test]
+fn idefics3_of_mlx_vlm() {
+    let model = "vision/models/idefics3";
+    let original = tensors(model);
+    let renamed = |name: &str| {
+        let name = name.strip_prefix("model.").unwrap_or(name);
+        match name.strip_prefix("text_model.") {
+            Some(rest) => format!("language_model.{rest}"),
+            None => name.replace("lm_head.", "language_model.lm_head."),
+        }
+    };
+    let config = std::fs::read(golden(model).join("config.json")).expect("config.json");
+    let config: Value = serde_json::from_slice(&config).expect("JSON");
+    let config = LoadConfig::from(config);
+    for name in original.keys() {
+        let [expected, found] = [name.clone(), renamed(name)];
+        let [expected, found] = [expected, found].map(|name| arch::canonical_name(&config, &name));
+        assert_eq!(found, expected);
+    }
+    let stored = original.clone().into_iter();
+    let converted = stored.map(|(name, t)| (renamed(&name), t)).collect();
+    let [expected, found] = [("original", original), ("converted", converted)]
+        .map(|(case, tensors)| logits(model, case, &tensors).expect(case));
+    assert_eq!(found, expected);
 }
 
 /// Key projections in a mode without a transpose are refused with the reason and another checkpoint.

@@ -54,6 +54,14 @@ pub(super) static FAMILIES: &[Family] = &[
         model_types: &["smolvlm", "idefics3"],
         defaults: r#"{"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}"#,
         decoder: Some(llama),
+        // Names of mlx-vlm, whose language model has no `model` level.
+        prefixes: &[
+            ("language_model.model.", "model."),
+            ("language_model.lm_head.", "lm_head."),
+            ("language_model.", "model."),
+            ("vision_model.", "model.vision_model."),
+            ("connector.", "model.connector."),
+        ],
         vision: Some(IDEFICS3),
         ..Family::EMPTY
     },
