@@ -193,7 +193,7 @@ test("another model ends the call and clears the error of the last one", options
   assert.deepEqual(problems, []);
 });
 
-test("a load that fails is no unhandled rejection, and whoever awaits it gets the error", options, async () => {
+test("a load that fails is no unhandled rejection, and a caller that awaits it gets the error", options, async () => {
   const { result, problems } = await inPage(async () => {
     const Button = () => {
       window.m = hooks.useModel("no/such", { preload: false });

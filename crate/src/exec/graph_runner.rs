@@ -32,8 +32,8 @@ pub struct WeightFiles<'a> {
 enum ProgramState {
     /// Its kernels are being compiled.
     Compiling(StepPlan, Compilation),
-    /// The device refused it.
-    Refused,
+    /// The device refused it. Nothing asks for it again in the background.
+    Refused(StepPlan),
     /// Compiled, with its temporary buffers and the bytes that they added.
     Ready(Rc<PlanBuffers>, u64),
 }
@@ -217,12 +217,13 @@ impl GraphRunner {
         self.programs.borrow().contains_key(&key)
     }
 
-    /// Reads the plan of a program that is ready or being compiled.
+    /// Reads the plan of a program that was asked for.
     pub fn read_plan<T>(&self, key: ProgramKey, read: impl FnOnce(&Plan) -> T) -> Option<T> {
         match self.programs.borrow().get(&key)? {
             ProgramState::Ready(program, _) => Some(read(&program.plan)),
-            ProgramState::Compiling(step, _) => Some(read(&step.plan)),
-            ProgramState::Refused => None,
+            ProgramState::Compiling(step, _) | ProgramState::Refused(step) => {
+                Some(read(&step.plan))
+            }
         }
     }
 
@@ -271,8 +272,7 @@ impl GraphRunner {
         }
     }
 
-    /// Makes a program whose kernels were compiled; `None` if another caller has done so. After a
-    /// failure it can be asked for again.
+    /// Makes a program whose kernels were compiled; `None` if another caller has done so.
     fn finish(
         &self,
         gpu: &Gpu,
@@ -287,6 +287,8 @@ impl GraphRunner {
                 return None;
             }
         };
+        // Replaced unless it fails.
+        programs.insert(key, ProgramState::Refused(plan.clone()));
         drop(programs);
         Some(made.and_then(|pipelines| {
             self.add_pipelines(&pipelines);
@@ -301,14 +303,11 @@ impl GraphRunner {
         self.pipelines.borrow_mut().extend(made);
     }
 
-    /// Makes a program if its kernels have been compiled since. After a failure it stays
-    /// unavailable here; a lost device reports itself elsewhere. Returns whether it is ready.
+    /// Makes a program if its kernels have been compiled since. After a failure [`Self::prepare`]
+    /// compiles it again, and reports why. Returns whether it is ready.
     pub fn poll(&self, gpu: &Gpu, key: ProgramKey) -> bool {
-        if let Some(made) = self.compilation(key).and_then(FutureExt::now_or_never)
-            && let Some(Err(_)) = self.finish(gpu, key, made)
-        {
-            let mut programs = self.programs.borrow_mut();
-            programs.insert(key, ProgramState::Refused);
+        if let Some(made) = self.compilation(key).and_then(FutureExt::now_or_never) {
+            let _ = self.finish(gpu, key, made);
         }
         self.program(key).is_some()
     }

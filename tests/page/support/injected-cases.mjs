@@ -65,6 +65,8 @@ export const CALLS = {
     ...PASSES,
     ...always(NOTHING, ["GPUCommandEncoder.copyBufferToBuffer", "GPUBuffer.unmap"]),
     ...first(VALUE, ["GPUDevice.createBuffer"]),
+    // Of decode steps, unless their kernels were compiled before the load's end.
+    ...sometimes(VALUE, ["GPUDevice.createBindGroup"]).map((call) => ({ ...call, first: true })),
     ...always(VALUE, ["GPUBuffer.getMappedRange"]),
     ...always(PROMISE, ["GPUBuffer.mapAsync"]),
     // Chromium only: they hurry a readback.
