@@ -53,9 +53,23 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     ..Family::EMPTY
 }];
 
-/// Reads a list of `N` multipliers; all ones if absent.
+/// Reads a multiplier; one if absent.
+fn number(config: Config<'_>, field: &str) -> Result<f32> {
+    Ok(config.number_or(field, 1.0)? as f32)
+}
+
+/// Reads a multiplier that the weights of MLX files include; one if they do, or if absent.
+fn multiplier(config: Config<'_>, field: &str) -> Result<f32> {
+    match config.load().is_mlx_conversion {
+        true => Ok(1.0),
+        false => number(config, field),
+    }
+}
+
+/// Reads a list of `N` such multipliers.
 fn multipliers<const N: usize>(config: Config<'_>, field: &str) -> Result<[f32; N]> {
-    let Some(list) = config.get(field) else {
+    let list = config.get(field);
+    let Some(list) = list.filter(|_| !config.load().is_mlx_conversion) else {
         return Ok([1.0; N]);
     };
     let values: Option<Vec<f32>> = list
@@ -75,28 +89,20 @@ fn multipliers<const N: usize>(config: Config<'_>, field: &str) -> Result<[f32; 
 fn falcon_h1(config: Config<'_>) -> Result<Graph> {
     config.require_values(&[("attention_bias", "false"), ("mlp_bias", "false")])?;
     let mut dense = llama::dense(config, false)?;
-    let is_folded = config.load().is_mlx_conversion;
-    let number = |field: &str| Ok::<_, Error>(config.number_or(field, 1.0)? as f32);
-    let unfolded = |field: &str| if is_folded { Ok(1.0) } else { number(field) };
-    let queries_and_keys = unfolded("attention_in_multiplier")?;
-    let values = number("attention_in_multiplier")?;
-    let kept = unfolded("attention_out_multiplier")?;
-
-    let key = number("key_multiplier")?;
+    let queries_and_keys = multiplier(config, "attention_in_multiplier")?;
+    let values = number(config, "attention_in_multiplier")?;
+    let kept = multiplier(config, "attention_out_multiplier")?;
+    let key = number(config, "key_multiplier")?;
     dense.map_attention(|a| {
         a.scores.scale = a.scores.scale * queries_and_keys * queries_and_keys * key;
         a.output.scale = values * kept;
     });
-    let [gate, down] = match is_folded {
-        true => [1.0; 2],
-        false => multipliers(config, "mlp_multipliers")?,
-    };
+    let [gate, down] = multipliers(config, "mlp_multipliers")?;
     let ssm = ssm(config, dense.hidden, dense.norm.eps)?;
-    let embed_scale = unfolded("embedding_multiplier")?;
-    let logits_scale = match (is_folded, dense.tied) {
+    let logits_scale = match config.load().is_mlx_conversion && dense.tied {
         // The head is the embedding with its multiplier.
-        (true, true) => number("lm_head_multiplier")? / number("embedding_multiplier")?,
-        _ => unfolded("lm_head_multiplier")?,
+        true => number(config, "lm_head_multiplier")? / number(config, "embedding_multiplier")?,
+        false => multiplier(config, "lm_head_multiplier")?,
     };
     let layers = dense.layers.iter().map(|layer| {
         let mixers = vec![
@@ -128,7 +134,7 @@ fn falcon_h1(config: Config<'_>) -> Result<Graph> {
         final_norm: "model.final_layernorm",
         hidden: dense.hidden,
         vocab: dense.vocab,
-        embed_scale,
+        embed_scale: multiplier(config, "embedding_multiplier")?,
         logits_scale,
         norm: dense.norm,
         tied: dense.tied,
@@ -139,12 +145,7 @@ fn falcon_h1(config: Config<'_>) -> Result<Graph> {
 
 /// Reads the Mamba-2 mixer of every layer.
 fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
-    let is_folded = config.load().is_mlx_conversion;
-    let unfolded = |field: &str| match is_folded {
-        true => Ok::<_, Error>(1.0),
-        false => Ok(config.number_or(field, 1.0)? as f32),
-    };
-    let given = unfolded("ssm_in_multiplier")?;
+    let given = multiplier(config, "ssm_in_multiplier")?;
     let inner = config.count_or("mamba_d_ssm", config.count_or("mamba_expand", 2)? * hidden)?;
     let gate = match (
         config.flag_or("mamba_rms_norm", false),
@@ -157,11 +158,8 @@ fn ssm(config: Config<'_>, hidden: usize, eps: f32) -> Result<SsmSpec> {
     let spec = SsmSpec {
         out_bias: config.flag_or("projectors_bias", false),
         gate,
-        scales: match is_folded {
-            true => [1.0; 5],
-            false => multipliers(config, "ssm_multipliers")?,
-        },
-        out_scale: unfolded("ssm_out_multiplier")?,
+        scales: multipliers(config, "ssm_multipliers")?,
+        out_scale: multiplier(config, "ssm_out_multiplier")?,
         ..ssm_from_config(config, inner, eps)?
     };
     if given != 1.0 && spec.bias {

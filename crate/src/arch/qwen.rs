@@ -96,9 +96,8 @@ fn qwen3_moe(config: Config<'_>) -> Result<Graph> {
     let mut dense = llama::dense(config, false)?;
     let spec = dense.norm;
     dense.map_attention(|a| a.qkv.norm = Some(head_norm(spec)));
-    if config.flag_or("use_sliding_window", false) && config.get("sliding_window").is_some() {
-        // Unlike Qwen2 and Qwen3, it has no layers without a window.
-        let window = config.count("sliding_window")?;
+    // Unlike Qwen2 and Qwen3, it has no layers without a window.
+    if let Some(window) = sliding_window(config)? {
         dense.set_windows(|_| window);
     }
     let experts = ExpertsSpec::from_config(config, "moe_intermediate_size")?;
@@ -131,12 +130,18 @@ pub(super) fn head_norm(spec: NormSpec) -> QkNorm {
     }
 }
 
+/// Reads the sliding window, if enabled.
+fn sliding_window(config: Config<'_>) -> Result<Option<usize>> {
+    let enabled =
+        config.flag_or("use_sliding_window", false) && config.get("sliding_window").is_some();
+    enabled.then(|| config.count("sliding_window")).transpose()
+}
+
 /// Sets a sliding window for the layers from `max_window_layers` on, if enabled.
 fn set_windows(dense: &mut DenseDecoder, config: Config<'_>) -> Result<()> {
-    if !config.flag_or("use_sliding_window", false) || config.get("sliding_window").is_none() {
+    let Some(window) = sliding_window(config)? else {
         return Ok(());
-    }
-    let window = config.count("sliding_window")?;
+    };
     let first = config.number_or("max_window_layers", 28.0)? as usize;
     dense.set_windows(|index| {
         let sliding = config

@@ -141,10 +141,7 @@ impl EncoderModel {
         let key = ProgramKey::rows(tokens, true);
         let plan = |planned: &_| {
             let plan = plan_batch(planned, gpu.caps(), tokens, sequences)?;
-            Ok(LoadPlans {
-                first: vec![(key, plan)],
-                ..LoadPlans::default()
-            })
+            Ok(LoadPlans::one(key, plan))
         };
         // No matmul has a single row, so there is nothing to tune.
         let tasks = LoadTasks::none();

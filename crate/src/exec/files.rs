@@ -363,7 +363,7 @@ impl ModelFiles {
         if purpose != GraphPurpose::Encode {
             arch::add_body_prefix(&config, &mut weights);
         }
-        complete(&mut config, &weights);
+        set_tied_head(&mut config, &weights);
         let mut graph = match purpose {
             GraphPurpose::Generate => Some(ModelGraph::build(&config, purpose)?),
             GraphPurpose::Inspect | GraphPurpose::Encode => {
@@ -577,9 +577,14 @@ impl ModelFiles {
     }
 }
 
-/// Sets what the weights imply. Without a head tensor, the embedding is the head.
+/// Sets what the weights imply.
 fn complete(config: &mut LoadConfig, weights: &Weights) {
     config.set_tensor_layout(weights.iter().map(|weight| weight.name.as_str()));
+    set_tied_head(config, weights);
+}
+
+/// Without a head tensor, the embedding is the head.
+fn set_tied_head(config: &mut LoadConfig, weights: &Weights) {
     if !HEAD_TENSORS.iter().any(|name| weights.contains(name)) {
         config.tied_head = Some(true);
     }

@@ -280,13 +280,10 @@ impl GraphRunner {
         made: Result<Rc<Pipelines>>,
     ) -> Option<Result<Rc<PlanBuffers>>> {
         let mut programs = self.programs.borrow_mut();
-        let plan = match programs.remove(&key)? {
-            ProgramState::Compiling(plan, _) => plan,
-            other => {
-                programs.insert(key, other);
-                return None;
-            }
+        let ProgramState::Compiling(plan, _) = programs.get(&key)? else {
+            return None;
         };
+        let plan = plan.clone();
         // Replaced unless it fails.
         programs.insert(key, ProgramState::Refused(plan.clone()));
         drop(programs);

@@ -7,7 +7,7 @@ mod load;
 mod states;
 mod verify;
 
-use super::decoder_steps::{DecoderSteps, decode_keys};
+use super::decoder_steps::DecoderSteps;
 use super::files::ModelFiles;
 use super::graph_runner::GraphRunner;
 use super::load_times::LoadTimes;
@@ -80,6 +80,8 @@ pub struct Model {
     pub(super) runner: GraphRunner,
     /// Plans its programs.
     steps: DecoderSteps,
+    /// The decode steps of a session, the one for short contexts first.
+    pub(super) decode_programs: &'static [ProgramKey],
     /// Graphs and plans of the programs of each overlay.
     overlays: RefCell<Vec<Option<Rc<OverlaySteps>>>>,
     /// Bytes without those of the programs.
@@ -246,11 +248,6 @@ impl Model {
         self.steps.first(&self.runner.planned, self.gpu.caps())
     }
 
-    /// The decode steps of a session, the one for short contexts first.
-    pub(super) fn decode_programs(&self) -> &'static [ProgramKey] {
-        decode_keys(&self.runner.planned, self.gpu.caps())
-    }
-
     /// Waits until no step runs in parts. What is submitted before the next await follows whole steps.
     pub(super) async fn finish_parts(&self) {
         drop(self.parts.lock().await);
@@ -299,7 +296,7 @@ impl Model {
     /// Dispatches of one greedy decode step at short context.
     pub fn dispatches(&self) -> usize {
         let launches = |key| self.runner.read_plan(key, |plan| plan.launches.len());
-        let keys = [self.decode_programs()[0], ProgramKey::GREEDY];
+        let keys = [self.decode_programs[0], ProgramKey::GREEDY];
         keys.into_iter().filter_map(launches).sum()
     }
 

@@ -52,12 +52,21 @@ pub struct StepPlan {
 pub type KeyedPlans = Vec<(ProgramKey, StepPlan)>;
 
 /// The plans whose kernels a load compiles.
-#[derive(Default)]
 pub struct LoadPlans {
     /// Those that the first token needs. The load waits for them.
     pub first: KeyedPlans,
     /// Those that later tokens need. They are compiled after the first, and nothing waits for them.
     pub later: KeyedPlans,
+}
+
+impl LoadPlans {
+    /// The plan of the only program.
+    pub fn one(key: ProgramKey, plan: StepPlan) -> Self {
+        Self {
+            first: vec![(key, plan)],
+            later: Vec::new(),
+        }
+    }
 }
 
 impl StepPlan {

@@ -75,11 +75,8 @@ impl RowRunner {
         let rows = DEFAULT_RUNNER_ROWS;
         let key = ProgramKey::rows(rows, true);
         let plan = |planned: &_| {
-            let first = vec![(key, plan_step(planned, gpu.caps(), rows, block)?)];
-            Ok(LoadPlans {
-                first,
-                ..LoadPlans::default()
-            })
+            let plan = plan_step(planned, gpu.caps(), rows, block)?;
+            Ok(LoadPlans::one(key, plan))
         };
         // Its kernels are compiled; buffers follow when the number of rows is known.
         let (runner, _, _) =

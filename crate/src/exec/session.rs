@@ -170,7 +170,7 @@ impl Session {
         let own = own_buffers(model, &dims, &given, held)?;
         let mut steps = SortedMap::new();
         let first = model.first_programs();
-        for key in first.iter().chain(model.decode_programs()) {
+        for key in first.iter().chain(model.decode_programs) {
             let bound = key.with_overlay(overlay);
             if !steps.contains_key(key) && model.poll(bound) {
                 steps.insert(*key, model.step(&own, bound)?);
@@ -234,7 +234,7 @@ impl Session {
 
     fn decode_key(&self, end: usize) -> ProgramKey {
         match end <= SHORT_CONTEXT as usize {
-            true => self.model.decode_programs()[0],
+            true => self.model.decode_programs[0],
             false => ProgramKey::DECODE,
         }
     }

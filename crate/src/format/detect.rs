@@ -397,7 +397,9 @@ fn split_heads(weights: &mut Weights) {
     let stacked: Vec<WeightSource> = weights
         .sources
         .values()
-        .filter(|s: &&WeightSource| s.shape.len() == 3)
+        .filter(|s: &&WeightSource| {
+            s.name.ends_with("embed_q.weight") || s.name.ends_with(".unembed_out.weight")
+        })
         .cloned()
         .collect();
     for source in stacked {
@@ -412,9 +414,7 @@ fn split_heads(weights: &mut Weights) {
                 weights.insert(&name, slice.transposed());
             }
             weights.sources.remove(&source.name);
-        } else if source.name.ends_with(".unembed_out.weight")
-            && let Some(joined) = source.slice(&source.name, 0, vec![heads * rows, cols])
-        {
+        } else if let Some(joined) = source.slice(&source.name, 0, vec![heads * rows, cols]) {
             weights.insert(&source.name, Ok(joined));
         }
     }

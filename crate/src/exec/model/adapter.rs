@@ -46,7 +46,7 @@ impl Model {
             steps: DecoderSteps::new(&planned, self.chunk(), false),
             planned: Rc::new(planned),
         })));
-        for key in [&*self.first_programs(), self.decode_programs()].concat() {
+        for key in [&*self.first_programs(), self.decode_programs].concat() {
             self.prepare(key.with_overlay(Some(overlay))).await?;
         }
         self.gpu.check().await?;

@@ -3,6 +3,7 @@
 
 use super::{FIRST_KEPT, MemoryUse, Model};
 use crate::arch::{image_mask, mrope_sections};
+use crate::exec::decoder_steps::decode_keys;
 use crate::exec::files::ModelFiles;
 use crate::exec::graph_runner::{GraphRunner, WeightFiles};
 use crate::exec::load::LoadTasks;
@@ -281,6 +282,7 @@ impl DecoderLoad<'_> {
             notes,
             tuning,
             load,
+            decode_programs: decode_keys(&runner.planned, gpu.caps()),
             runner,
             steps,
             overlays: RefCell::default(),
