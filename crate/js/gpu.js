@@ -632,6 +632,8 @@ export class JsGpu {
       }
       const kernel = this.pipelines[pipeline];
       const group = this.device.createBindGroup({ layout: kernel.layout, entries });
+      // A pass would take null for no group, and run nothing.
+      if (!group) throw new TypeError("createBindGroup returned nothing");
       this.counts.bindGroups++;
       recorded.push({ pipeline: kernel.pipeline, group, x, y, z });
       i += 8 + 2 * count;

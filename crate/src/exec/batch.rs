@@ -6,7 +6,7 @@ mod membership;
 mod pools;
 mod row;
 
-use super::decode::pace_batches;
+use super::decode::{pace_batches, steps_not_run};
 use super::logits_pipeline::{LogitsPipeline, MAX_STOP_TOKENS, ROW_RING_LEN};
 use super::model::Model;
 use super::program_key::{OverlayId, ProgramKey};
@@ -31,6 +31,10 @@ use std::rc::Rc;
 pub const MAX_SEQUENCES: usize = 32;
 /// Words of a row's sampled tokens: the ring, their count and whether the row has stopped.
 const ROW_RING_WORDS: usize = ROW_RING_LEN as usize + 2;
+
+/// Rounds of a call that may sample nothing, such as those of steps in flight for rows that have
+/// stopped.
+const MAX_ROUNDS_WITHOUT_TOKENS: usize = 4;
 
 /// New tokens of sequences.
 pub type SequenceTokens = Vec<(SequenceId, Vec<u32>)>;
@@ -262,12 +266,17 @@ impl DecodeBatch {
     ///
     /// # Errors
     /// `NotFinite` when the logits contain NaN or infinity, or no token is allowed; `OutOfMemory`
-    /// when the pools cannot grow.
+    /// when the pools cannot grow; `DeviceLost` when the GPU runs nothing.
     pub async fn next(&mut self) -> Result<SequenceTokens> {
         if self.is_dirty {
             self.drain().await?;
         }
+        let mut rounds = 0;
         while self.read_early.is_empty() {
+            if rounds == MAX_ROUNDS_WITHOUT_TOKENS {
+                return Err(steps_not_run(&self.model.gpu).await);
+            }
+            rounds += 1;
             if self.all_rows().any(Row::is_pending) {
                 self.sample_pending().await?;
                 continue;

@@ -12,7 +12,7 @@ use super::logits_pipeline::{
 use super::run_ahead::RunAhead;
 use super::session::{DraftSession, PromptLookup, Session};
 use super::speculation_controller::{BatchKind, SpeculationController};
-use crate::gpu::{Backend, Command, Readback};
+use crate::gpu::{Backend, Command, Gpu, Readback};
 use crate::kernels::sample::DRAFT_ROWS;
 use crate::plan::Slot;
 use crate::sample::TokenConstraint;
@@ -70,6 +70,14 @@ pub(super) fn pace_batches(steps: usize, took: f64) -> usize {
     } else {
         steps
     }
+}
+
+/// Returns why steps that were read back have sampled no token: the GPU did not run them.
+pub(super) async fn steps_not_run(gpu: &Gpu) -> Error {
+    let lost = || Error::DeviceLost {
+        reason: "it did not run the steps that it was given".into(),
+    };
+    gpu.check().await.err().unwrap_or_else(lost)
 }
 
 /// A submitted batch of steps.
@@ -589,7 +597,8 @@ impl<'a> DecodeLoop<'a> {
     ///
     /// # Errors
     /// `NotFinite` when the logits contain NaN or infinity; `OutOfMemory` when the KV cache cannot
-    /// grow; `Request` when no token is allowed; errors of the constraint.
+    /// grow; `Request` when no token is allowed; `DeviceLost` when the GPU runs nothing; errors of
+    /// the constraint.
     pub async fn next(&mut self, session: &mut Session) -> Result<Vec<u32>> {
         while !self.done {
             if !self.is_ending {
@@ -612,6 +621,11 @@ impl<'a> DecodeLoop<'a> {
             let first = self.returned;
             let mut tokens = self.process_batch(batch, &words);
             session.model().batch_size.set(self.batch_size);
+            // Steps under a guessed mask may come to nothing.
+            let must_sample = self.constraint.is_none() || first == self.masked_token;
+            if must_sample && tokens.is_empty() && !self.done {
+                return Err(steps_not_run(session.gpu()).await);
+            }
             let own = match self.constraint {
                 Some(_) => tokens
                     .len()

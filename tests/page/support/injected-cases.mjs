@@ -83,7 +83,7 @@ const SAMPLE = {
     never: ["LockManager.request", "fetch", "GPUAdapter.requestDevice", "FileSystemDirectoryHandle.getFileHandle", "Cache.match"],
     late: ["StorageManager.getDirectory", "CacheStorage.open", "GPUDevice.popErrorScope"],
   },
-  generate: { throws: ["GPUQueue.writeBuffer"], null: ["GPUCommandEncoder.finish"], never: ["GPUBuffer.mapAsync"], late: ["GPUBuffer.mapAsync"] },
+  generate: { throws: ["GPUQueue.writeBuffer"], null: ["GPUCommandEncoder.finish", "GPUDevice.createBindGroup"], never: ["GPUBuffer.mapAsync"], late: ["GPUBuffer.mapAsync"] },
 };
 
 /**
