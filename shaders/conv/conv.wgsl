@@ -1,8 +1,9 @@
 // Causal depthwise convolution of TAPS rows. `memory` holds the last TAPS - 1 inputs before this step, oldest first,
 // and is read as zeros at position 0. A thread takes one channel and some rows, with inputs in registers.
-// FEW processes all rows and updates the memory; with BATCH, each row has a memory of its own. MANY processes a tile of rows; ADVANCE then updates the memory. GATED
-// multiplies inputs by `gate_in` and outputs by `gate_out`. Three channel ranges have an input scale each.
-// VERIFY leaves the memory as it was; once the accepted rows are known, ADVANCE with ACCEPTED updates it with them.
+// FEW processes all rows and updates the memory; with BATCH, each row has a memory of its own. MANY processes a tile of
+// rows; with params.advance it then updates the memory, from the last rows. GATED multiplies inputs by `gate_in` and
+// outputs by `gate_out`. Three channel ranges have an input scale each. VERIFY leaves the memory as it was; once the
+// accepted rows are known, ACCEPTED updates it with them.
 struct Params {
     channels: u32,
     tile: u32,
@@ -15,7 +16,10 @@ struct Params {
     out_offset: u32,
     out_stride: u32,
     act: u32,
-#ifndef ADVANCE
+#ifdef MANY
+    advance: u32,
+#endif
+#ifndef ACCEPTED
     second: u32,
     third: u32,
     first_scale: f32,
@@ -29,15 +33,11 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<f32>;
 @group(0) @binding(2) var<storage, read> state: State;
 #import common/rows
-#ifdef MANY
-@group(0) @binding(3) var<storage, read> memory: array<f32>;
-#else
 @group(0) @binding(3) var<storage, read_write> memory: array<f32>;
-#endif
 #ifdef GATED
 @group(0) @binding(4) var<storage, read> gate_in: array<f32>;
 #endif
-#ifndef ADVANCE
+#ifndef ACCEPTED
 @group(0) @binding(5) var<storage, read> weight: array<f32>;
 @group(0) @binding(6) var<storage, read_write> out: array<f32>;
 #ifdef GATED
@@ -83,8 +83,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let rows = state.rows;
 #endif
 #ifdef MANY
-    let first = wid.y * params.tile;
-    let end = min(first + params.tile, rows);
+    var first = wid.y * params.tile;
+    var end = min(first + params.tile, rows);
+    if (params.advance == 1u) {
+        first = rows - min(rows, TAPS - 1u);
+        end = rows;
+    }
 #endif
 #ifdef FEW
 #ifdef BATCH
@@ -96,14 +100,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let end = rows;
 #endif
 #endif
-#ifdef ADVANCE
+#ifdef ACCEPTED
     let first = rows - min(rows, TAPS - 1u);
     let end = rows;
 #endif
     if (c >= params.channels || first >= end) {
         return;
     }
-#ifndef ADVANCE
+#ifndef ACCEPTED
     var scale = params.first_scale;
     if (c >= params.second) { scale = params.second_scale; }
     if (c >= params.third) { scale = params.third_scale; }
@@ -118,7 +122,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         window[$iu - 1u] = window[$iu];
 #endfor
         window[TAPS - 1u] = input(row, c);
-#ifndef ADVANCE
+#ifndef ACCEPTED
         var y = 0.0;
 #for i in 0..TAPS
         y += weight[c * TAPS + $iu] * window[$iu];
@@ -134,7 +138,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         out[params.out_offset + row * params.out_stride + c] = y;
 #endif
     }
-#ifndef MANY
+#ifdef MANY
+    if (params.advance == 0u) {
+        return;
+    }
+#endif
 #ifndef VERIFY
 #ifdef BATCH
     let base = state.sequences[first].slot * (TAPS - 1u);
@@ -144,6 +152,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #for i in 1..TAPS
     memory[(base + $iu - 1u) * params.channels + c] = window[$iu];
 #endfor
-#endif
 #endif
 }

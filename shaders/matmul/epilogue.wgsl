@@ -1,4 +1,5 @@
-// Matmul epilogue: scale, bias, activation or gate, softcap, residual (or multiplier).
+// Matmul epilogue: scale, bias, activation or gate, softcap, residual (or multiplier). With OPTIONAL, params.has says
+// which of those that the kernel can do a matmul has, so that matmuls of a step share a pipeline.
 #import common/activation
 #import common/f16_store
 #ifndef QUANTIZED
@@ -9,6 +10,16 @@
 #endif
 #ifdef RESIDUAL
 @group(0) @binding(6) var<storage, read> residual: array<f32>;
+#endif
+
+#ifdef OPTIONAL
+const ACTIVATION: u32 = 1u;
+const GATE: u32 = 2u;
+const BIAS_VECTOR: u32 = 4u;
+const RESIDUAL_ROWS: u32 = 8u;
+fn has(part: u32) -> bool {
+    return (params.has & part) != 0u;
+}
 #endif
 
 #ifdef BIAS
@@ -47,13 +58,25 @@ struct Ending {
 fn ending_of(row: u32, n: u32) -> Ending {
     var ending: Ending;
 #ifdef BIAS
-    ending.bias = bias_of(row, n, 0u);
-#ifdef GATED
-    ending.up_bias = bias_of(row, n, params.up_row);
+#ifdef OPTIONAL
+    if (has(BIAS_VECTOR)) {
+#else
+    {
 #endif
+        ending.bias = bias_of(row, n, 0u);
+#ifdef GATED
+        ending.up_bias = bias_of(row, n, params.up_row);
+#endif
+    }
 #endif
 #ifdef RESIDUAL
-    ending.other = residual[params.res_offset + row * params.res_stride + n];
+#ifdef OPTIONAL
+    if (has(RESIDUAL_ROWS)) {
+#else
+    {
+#endif
+        ending.other = residual[params.res_offset + row * params.res_stride + n];
+    }
 #endif
     return ending;
 }
@@ -77,50 +100,68 @@ fn finish_with(row: u32, n: u32, sum: f32, up_sum: f32, factor: f32, ending: End
 #endif
     var y = sum * factor;
     y += ending.bias;
+#ifdef OPTIONAL
+    if (has(ACTIVATION)) {
+#else
+    {
+#endif
 #ifdef CLAMPED
-    y = min(y, params.limit);
-    y *= sigmoid(params.alpha * y);
+        y = min(y, params.limit);
+        y *= sigmoid(params.alpha * y);
 #else
 #if ACT == 1
-    y = silu(y);
+        y = silu(y);
 #endif
 #if ACT == 2
-    y = gelu_tanh(y);
+        y = gelu_tanh(y);
 #endif
 #if ACT == 3
-    y = gelu_erf(y);
+        y = gelu_erf(y);
 #endif
 #if ACT == 4
-    y = relu(y);
+        y = relu(y);
 #endif
 #if ACT == 5
-    y = sigmoid(y);
+        y = sigmoid(y);
 #endif
 #if ACT == 6
-    y = safe_tanh(y);
+        y = safe_tanh(y);
 #endif
 #if ACT == 7
-    y = relu_squared(y);
+        y = relu_squared(y);
 #endif
 #if ACT == 8
-    y = gelu_sigmoid(y);
+        y = gelu_sigmoid(y);
 #endif
 #endif
+    }
 #ifdef GATED
-    var up = up_sum * factor + ending.up_bias;
-#ifdef CLAMPED
-    up = clamp(up, -params.limit, params.limit) + 1.0;
+#ifdef OPTIONAL
+    if (has(GATE)) {
+#else
+    {
 #endif
-    y *= up;
+        var up = up_sum * factor + ending.up_bias;
+#ifdef CLAMPED
+        up = clamp(up, -params.limit, params.limit) + 1.0;
+#endif
+        y *= up;
+    }
 #endif
 #ifdef SOFTCAP
     y = params.softcap * safe_tanh(y / params.softcap);
 #endif
 #ifdef RESIDUAL
-    if (params.res_times == 1u) {
-        y *= ending.other;
-    } else {
-        y += ending.other;
+#ifdef OPTIONAL
+    if (has(RESIDUAL_ROWS)) {
+#else
+    {
+#endif
+        if (params.res_times == 1u) {
+            y *= ending.other;
+        } else {
+            y += ending.other;
+        }
     }
 #endif
 #ifdef QUANTIZED

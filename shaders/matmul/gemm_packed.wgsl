@@ -42,13 +42,25 @@ fn add(sums: vec4<i32>, w: vec4<u32>, x: u32) -> vec4<i32> {
     );
 }
 
-// Weight row of column c of this tile. With GATED, 32 columns are of the gate, then the matching 32 of up.
-fn weight_row(tile: u32, c: u32) -> u32 {
-#ifdef GATED
-    return output_row(min(tile * 32u + c % 32u, params.n - 1u)) + c / 32u * params.up_row;
+// Whether 32 columns of a tile are of the gate, then the matching 32 of up.
+fn is_gated() -> bool {
+#ifdef OPTIONAL
+    return has(GATE);
 #else
-    return output_row(min(tile * BN + c, params.n - 1u));
+#ifdef GATED
+    return true;
+#else
+    return false;
 #endif
+#endif
+}
+
+// Weight row of column c of this tile.
+fn weight_row(tile: u32, c: u32) -> u32 {
+    if (is_gated()) {
+        return output_row(min(tile * 32u + c % 32u, params.n - 1u)) + c / 32u * params.up_row;
+    }
+    return output_row(min(tile * BN + c, params.n - 1u));
 }
 
 @compute @workgroup_size(THREADS)
@@ -207,17 +219,16 @@ fn main(
         return;
     }
 #endif
-#for i in 0..4
-    if (row + $iu < end) {
-        let row$i = out_row(row + $iu);
-#ifdef GATED
-        finish4(row$i, wid.x * 32u + c0 * 4u, acc$i_0, acc$i_1);
-#else
-        finish4(row$i, wid.x * BN + c0 * 4u, acc$i_0, vec4<f32>(0.0));
-        finish4(row$i, wid.x * BN + c0 * 4u + 32u, acc$i_1, vec4<f32>(0.0));
-#endif
+    // A loop: the epilogue of all sums would be most of the kernel's code.
+    var sums = array<vec4<f32>, 8>(acc0_0, acc0_1, acc1_0, acc1_1, acc2_0, acc2_1, acc3_0, acc3_1);
+    for (var i = 0u; i < 8u; i++) {
+        let at = row + i / 2u;
+        if (at < end && !(is_gated() && i % 2u == 1u)) {
+            var column = wid.x * BN + c0 * 4u + i % 2u * 32u;
+            if (is_gated()) { column = wid.x * 32u + c0 * 4u; }
+            finish4(out_row(at), column, sums[i], sums[i | 1u]);
+        }
     }
-#endfor
 }
 
 // Row of x of a row of a tile, and row of out.

@@ -13,6 +13,9 @@ struct Params {
     res_offset: u32,
     res_stride: u32,
     res_times: u32,
+#ifdef OPTIONAL
+    has: u32,
+#endif
     up_row: u32,
     scale: f32,
     softcap: f32,

@@ -35,6 +35,9 @@ struct Params {
     // Columns that were normed.
     normed: u32,
 #endif
+#ifdef OPTIONAL
+    has: u32,
+#endif
     res_offset: u32,
     res_stride: u32,
     res_times: u32,
@@ -77,6 +80,32 @@ fn rows_at(at: u32, width: u32) -> vec4<f32> {
     return vec4<f32>(parts[at], parts[at + width], parts[at + 2u * width], parts[at + 3u * width]);
 }
 
+#ifdef GATED
+// The same of the up projection, if there is one.
+fn up_rows_at(at: u32, width: u32) -> vec4<f32> {
+#ifdef OPTIONAL
+    if (!has(GATE)) {
+        return vec4<f32>(0.0);
+    }
+#endif
+    return rows_at(at + 32u, width);
+}
+#endif
+
+// Column of an output's partial sums. A gate's and the matching ones of up alternate by 32.
+fn column_of(n: u32) -> u32 {
+#ifdef GATED
+#ifdef OPTIONAL
+    if (!has(GATE)) {
+        return n;
+    }
+#endif
+    return n / 32u * 64u + n % 32u;
+#else
+    return n;
+#endif
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
 #ifdef EXPERTS
@@ -117,11 +146,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     let lines = row_tiles * params.tile_rows;
 #endif
-#ifdef GATED
-    let column = n / 32u * 64u + n % 32u;
-#else
-    let column = n;
-#endif
+    let column = column_of(n);
     let width = params.tiles * params.tile_cols;
 #for r in 0..4
 #ifdef EXPERTS
@@ -157,7 +182,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #for i in 0..4
         let part$i = rows_at(at + $iu * step, width);
 #ifdef GATED
-        let up_part$i = rows_at(at + $iu * step + 32u, width);
+        let up_part$i = up_rows_at(at + $iu * step, width);
 #endif
 #endfor
 #for i in 0..4
@@ -171,7 +196,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (; s < splits; s++) {
         sum += rows_at(at, width);
 #ifdef GATED
-        up += rows_at(at + 32u, width);
+        up += up_rows_at(at, width);
 #endif
         at += step;
     }

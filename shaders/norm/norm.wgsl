@@ -1,6 +1,6 @@
 // RMSNorm, or LayerNorm with LAYER, of each row or each of `groups` column groups; one workgroup each. ROUND then
 // quantizes to integers up to 127 of the row's largest magnitude (8 bits); PLAIN omits the norm. ADD computes (rest +
-// norm + more) · scale · by. EACH is the number of columns per thread.
+// norm + more) · scale · by. EACH is the number of columns per thread. LAST: with params.last, only the step's last row.
 struct Params {
     cols: u32,
     x_offset: u32,
@@ -9,6 +9,9 @@ struct Params {
     eps: f32,
     offset: f32,
     groups: u32,
+#ifdef LAST
+    last: u32,
+#endif
 #ifdef ADD
     rest_offset: u32,
     rest_stride: u32,
@@ -35,6 +38,10 @@ struct Params {
 #endif
 #ifdef SCALE_BUFFER
 @group(0) @binding(7) var<storage, read> by: array<f32>;
+#endif
+#ifdef LAST
+#import common/state
+@group(0) @binding(8) var<storage, read> state: State;
 #endif
 
 #import common/total
@@ -83,7 +90,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let part = wid.x + wid.y * groups.x;
     let row = part / params.groups;
     let first = part % params.groups * params.cols;
-    let base = params.x_offset + row * params.x_stride + first;
+    var taken = row;
+#ifdef LAST
+    if (params.last == 1u) { taken = state.rows - 1u; }
+#endif
+    let base = params.x_offset + taken * params.x_stride + first;
     var mean = 0.0;
     var factor = 1.0;
     // All loads start before the first is used: with a single row, nothing else hides the latency of a second read.

@@ -17,10 +17,10 @@ const CHUNK: usize = 1024;
 /// A shape of www/bench/shapes.json; the pipelines that its first token needs, and the kilobytes of
 /// their WGSL; the same of all that a load compiles.
 const MODELS: [(&str, [usize; 2], [usize; 2]); 4] = [
-    ("qwen3-0.6b", [14, 82], [22, 159]),
-    ("gemma-3-1b", [14, 83], [23, 182]),
-    ("qwen3.5-0.8b", [20, 114], [30, 205]),
-    ("gpt-oss-20b", [17, 106], [28, 194]),
+    ("qwen3-0.6b", [10, 62], [18, 140]),
+    ("gemma-3-1b", [11, 66], [20, 165]),
+    ("qwen3.5-0.8b", [15, 93], [25, 184]),
+    ("gpt-oss-20b", [15, 103], [26, 191]),
 ];
 
 /// WGSL by the name of a kernel's variant.

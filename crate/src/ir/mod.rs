@@ -21,9 +21,9 @@ pub use ops::{
     CheckResult, Clip, Combine, Concat, ConcatHeads, ConvTranspose1d, Embed, EmbeddingBag,
     Epilogue, ExpertDown, ExpertGroups, ExpertUp, GateRows, Gated, GatedNorm, Gather, GroupNorm,
     HeadNorm, HeadSlice, IdSource, Im2Col, LastRow, Linear, LoadHidden, Mask, Mul, MulVector,
-    NodeShape, Norm, NormPerGroup, NormResidual, Op, OpDef, PadHeads, Pool, Pooling, Prologue,
-    QuantizeActivations, ReadInput, RecurrenceRule, Recurrent, RouterScore, Scale, ShortConv,
-    Snake, SoftTokens, StoreHidden, TopKRouter, Unary, selected_expert_stride,
+    NodeShape, Norm, NormLastRow, NormPerGroup, NormResidual, Op, OpDef, PadHeads, Pool, Pooling,
+    Prologue, QuantizeActivations, ReadInput, RecurrenceRule, Recurrent, RouterScore, Scale,
+    ShortConv, Snake, SoftTokens, StoreHidden, TopKRouter, Unary, selected_expert_stride,
 };
 pub use rope::{RopeScaling, RopeSpec};
 pub use state::{StateId, StateSpec};

@@ -44,21 +44,23 @@ impl<B: Clone> ShortConvKernel<B> {
     /// Returns the launch of a verification, which leaves the memory as it was, and the one that
     /// updates the memory with the accepted rows.
     pub fn verify(&self, x: &View<B>, out: &View<B>) -> [Launch<B>; 2] {
-        let mut launches = [self.decode(x, out), self.launch("ADVANCE", x, out)];
-        for (launch, flag) in launches.iter_mut().zip(["VERIFY", "ACCEPTED"]) {
-            launch.variant = launch.variant.clone().flag(flag);
-        }
+        let advance = self.launch(format!("{} memory", self.label), "ACCEPTED", x, out);
+        let mut launches = [self.decode(x, out), advance];
+        launches[0].variant = launches[0].variant.clone().flag("VERIFY");
         launches
     }
 
     /// Returns the prefill launches: row tiles, then the memory update.
     pub fn prefill(&self, x: &View<B>, out: &View<B>) -> [Launch<B>; 2] {
-        let advance = self.launch("ADVANCE", x, out);
-        [self.compute_launch("MANY", x, out), advance]
+        let many = self.compute_launch("MANY", x, out);
+        let mut advance = many.clone().set("advance", 1);
+        advance.label += " memory";
+        advance.grid = self.grid("ACCEPTED");
+        [many.set("advance", 0), advance]
     }
 
     fn compute_launch(&self, form: &'static str, x: &View<B>, out: &View<B>) -> Launch<B> {
-        let mut launch = self.launch(form, x, out);
+        let mut launch = self.launch(self.label.clone(), form, x, out);
         launch.variant = launch.variant.flag_if("BIAS", self.bias.is_some());
         launch
             .set("second", self.scales[1].0)
@@ -72,18 +74,21 @@ impl<B: Clone> ShortConvKernel<B> {
             .bind_opt("bias", self.bias.clone())
     }
 
-    fn launch(&self, form: &'static str, x: &View<B>, out: &View<B>) -> Launch<B> {
+    fn grid(&self, form: &str) -> GridSpec {
         let units = self.channels.div_ceil(64);
         let tiled = |per| GridSpec::Tiled {
             x: units,
             per,
             z: 1,
         };
-        let grid = match form {
+        match form {
             "MANY" => tiled(TILE),
             _ if self.batch => tiled(1),
             _ => GridSpec::Fixed { units },
-        };
+        }
+    }
+
+    fn launch(&self, label: String, form: &'static str, x: &View<B>, out: &View<B>) -> Launch<B> {
         let variant = Variant::new(Kernel::Conv)
             .flag(form)
             .flag_if("BATCH", self.batch)
@@ -94,12 +99,7 @@ impl<B: Clone> ShortConvKernel<B> {
                 .as_ref()
                 .map_or((0, 0), |g| (g[i].offset, g[i].stride))
         };
-        let label = if form == "ADVANCE" {
-            format!("{} memory", self.label)
-        } else {
-            self.label.clone()
-        };
-        Launch::new(label, variant, grid)
+        Launch::new(label, variant, self.grid(form))
             .bind("x", x.buffer.clone())
             .bind("state", self.state.clone())
             .bind("memory", self.memory.clone())

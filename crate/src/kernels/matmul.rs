@@ -84,6 +84,10 @@ pub struct Matmul<B> {
     pub gated: Option<u32>,
     /// Activation code of shaders/common/activation.wgsl; 0 for none.
     pub act: u32,
+    /// The activation of the kernels that matmuls of a prompt with x in 8 bits share: parameters say
+    /// whether a matmul has it, a gate, a bias and a residual. Without, a kernel has what this matmul
+    /// has.
+    pub shared_act: Option<u32>,
     /// Multiplies the matmul result.
     pub scale: f32,
     /// `cap * tanh(y / cap)`; 0 for none.
@@ -119,6 +123,7 @@ impl<B: Clone> Matmul<B> {
             batch: false,
             gated: None,
             act: 0,
+            shared_act: None,
             scale: 1.0,
             softcap: 0.0,
             experts: None,
@@ -400,11 +405,23 @@ impl<B: Clone> Matmul<B> {
 
     /// Returns a kernel variant with the flags of shaders/matmul/epilogue.wgsl.
     fn variant(&self, kernel: Kernel) -> Variant {
-        Variant::new(kernel)
+        let variant = Variant::new(kernel).flag_if("SOFTCAP", self.softcap > 0.0);
+        let can_share = matches!(kernel, Kernel::GemmPacked | Kernel::SplitkReduce);
+        if let Some(act) = self
+            .shared_act
+            .filter(|_| can_share && self.experts.is_none())
+        {
+            return variant
+                .flag("OPTIONAL")
+                .flag("GATED")
+                .flag("BIAS")
+                .flag_if("RESIDUAL", kernel == Kernel::SplitkReduce)
+                .set("ACT", if self.act > 0 { self.act } else { act });
+        }
+        variant
             .flag_if("GATED", self.gated.is_some())
             .flag_if("BIAS", self.bias.is_some())
             .flag_if("RESIDUAL", self.residual.is_some())
-            .flag_if("SOFTCAP", self.softcap > 0.0)
             .flag_if("EXPERTS", self.experts.is_some())
             .flag_if(
                 "SUM_EXPERTS",
@@ -417,18 +434,45 @@ impl<B: Clone> Matmul<B> {
             .set("ACT", self.act)
     }
 
+    /// What the matmul has of an epilogue: bits of shaders/matmul/epilogue.wgsl.
+    fn epilogue_parts(&self) -> u32 {
+        let parts = [
+            self.act > 0,
+            self.gated.is_some(),
+            self.bias.is_some(),
+            self.residual.is_some(),
+        ];
+        (0..)
+            .zip(parts)
+            .map(|(bit, has)| u32::from(has) << bit)
+            .sum()
+    }
+
     /// Weight rows per output.
     fn rows_per_output(&self) -> u32 {
         if self.gated.is_some() { 2 } else { 1 }
     }
 
     /// Binds the inputs of shaders/matmul/epilogue.wgsl.
-    fn bind_epilogue(&self, launch: Launch<B>) -> Launch<B> {
+    fn bind_epilogue(&self, mut launch: Launch<B>) -> Launch<B> {
         let residual = self.residual.as_ref();
+        let flags = launch.variant.flags.clone();
+        let is_optional = flags.contains("OPTIONAL");
+        if is_optional {
+            launch = launch.set("has", self.epilogue_parts());
+        }
+        // The kernel has a binding for what the matmul lacks.
+        let or_unread = |flag: &str, buffer: Option<B>| {
+            let unread = is_optional && flags.contains(flag);
+            buffer.or_else(|| unread.then(|| self.x.buffer.clone()))
+        };
         launch
             .bind("out", self.out.buffer.clone())
-            .bind_opt("bias", self.bias.clone())
-            .bind_opt("residual", residual.map(|r| r.buffer.clone()))
+            .bind_opt("bias", or_unread("BIAS", self.bias.clone()))
+            .bind_opt(
+                "residual",
+                or_unread("RESIDUAL", residual.map(|r| r.buffer.clone())),
+            )
             .set("n", self.n)
             .set("out_offset", self.out.offset)
             .set("out_stride", self.out.stride)

@@ -121,6 +121,12 @@ pub fn norm<B: Clone>(
     norm_per_group(label, norm, 1, x, out, cols, single)
 }
 
+/// Makes a norm without residuals take the step's last row only, if `is_last`: both forms share a kernel.
+pub fn of_last_row<B: Clone>(mut launch: Launch<B>, state: B, is_last: bool) -> Launch<B> {
+    launch.variant = launch.variant.flag("LAST");
+    launch.bind("state", state).set("last", is_last.into())
+}
+
 /// Returns the norm of each of `groups` column groups separately.
 pub fn norm_per_group<B: Clone>(
     label: &str,

@@ -9,6 +9,7 @@ mod rewriter;
 mod siblings;
 
 pub use gather::gather_inputs;
+pub(super) use norms::fuse_last_row;
 pub(super) use quantize::{fuse_quantize, fuse_quantized_norms};
 
 use crate::format::layout::WeightLayout;

@@ -165,7 +165,8 @@ impl PlanOptions<'_> {
 pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
     graph.validate()?;
     let graph = fuse::fuse_quantize(graph, &options);
-    let graph = &*fuse::fuse_quantized_norms(graph, &options);
+    let graph = fuse::fuse_quantized_norms(graph, &options);
+    let graph = &*fuse::fuse_last_row(graph, &options);
     let output = graph.root(graph.logits.unwrap_or(graph.hidden)).0;
     let uses = graph.uses();
     let f16_values = f16_activations::f16_values(graph, &options, &uses, output);
@@ -189,6 +190,11 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         quantized_rows: [0; 2],
         square_sums: 0,
         sorted: 0,
+        shared_act: first_activation(graph),
+        norms_last_row: graph
+            .nodes
+            .iter()
+            .any(|node| matches!(node.op, Op::NormLastRow(_))),
     };
     for node in &graph.nodes {
         lowering.lower_node(node)?;
@@ -207,6 +213,23 @@ pub fn lower(graph: &Graph, options: PlanOptions<'_>) -> Result<Plan> {
         square_sums: lowering.square_sums,
         expert_tiles: lowering.sorted,
     })
+}
+
+/// The activation of the first gated matmul, else of the first that has one, as a code of
+/// shaders/common/activation.wgsl; 0 without.
+fn first_activation(graph: &Graph) -> u32 {
+    let linears = graph.nodes.iter().filter_map(|node| match &node.op {
+        Op::Linear(linear) => Some(linear),
+        _ => None,
+    });
+    let gated = linears.clone().find(|linear| linear.is_gated());
+    let any = || {
+        linears
+            .clone()
+            .find(|linear| linear.activation() as u32 > 0)
+    };
+    let chosen = gated.or_else(any);
+    chosen.map_or(0, |linear| linear.activation() as u32)
 }
 
 /// Lowering of one kind of operation, in the file that is named like the operation's.
@@ -291,6 +314,10 @@ struct Lowering<'a> {
     quantized_rows: [u64; 2],
     square_sums: u64,
     sorted: u64,
+    /// The activation that matmuls of a prompt share a kernel for.
+    shared_act: u32,
+    /// Whether the last row is selected by a norm.
+    norms_last_row: bool,
 }
 
 impl Lowering<'_> {

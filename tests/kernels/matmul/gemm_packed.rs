@@ -3,6 +3,7 @@
 use super::{Case, PLAIN, affine, affine_of, check_as, packed_layouts, weights};
 use jerboa::format::layout::{AffineForm, Float, WeightLayout};
 use jerboa::gpu::{Backend, Caps, VariantOverride};
+use jerboa::ir::Activation;
 use jerboa::kernels::Launch;
 use jerboa::kernels::matmul::{
     GemmTiling, Matmul, NormPrologue, OutputBuffers, QuantizeInputs, QuantizedRows, View,
@@ -10,6 +11,7 @@ use jerboa::kernels::matmul::{
 };
 use jerboa::kernels::registry::Kernel;
 use jerboa_tests::{bytes, floats, gpu, nmse, random, run_all};
+use std::collections::BTreeSet;
 
 /// The GEMM on packed 8-bit dot products in every layout that it reads and every tile height, with
 /// every epilogue, in one workgroup and split over K, also for an odd number of blocks.
@@ -213,6 +215,43 @@ pub(super) fn add_second(
     ]);
     // The bias of the second matmul.
     buffers[BIAS] = bytes(&random(6, total));
+}
+
+/// Kernels that matmuls of a prompt share leave the same bytes as kernels of their own: with and
+/// without an activation, a gate, a bias and a residual, in tiles of one workgroup and of several.
+#[test]
+fn matmuls_share_kernels() {
+    let silu = Activation::Silu as u32;
+    let mut kernels = BTreeSet::new();
+    for (options, act) in (0..8).flat_map(|options| [(options, 0), (options, silu)]) {
+        for (target, [rows, n, k]) in [(1, [5, 72, 256]), (64, [66, 96, 672])] {
+            let mut matmul = first_of(options, [n, k]);
+            matmul.act = act;
+            let own = first(&matmul, rows, target);
+            matmul.shared_act = Some(silu);
+            let shared = first(&matmul, rows, target);
+            let names = shared[1..].iter().map(|launch| launch.variant.to_string());
+            kernels.extend(names);
+            let parts = matmul.parts_bytes(rows as u32, tiling(&matmul, rows, target));
+            let form = form_of(&matmul, rows);
+            let buffers = buffers_of(&matmul, rows, parts.max(16), form);
+            let run = |launches| run_all(gpu(), launches, rows as u32, &buffers)[HIDDEN].clone();
+            let case = format!("{options:#b}, activation {act}, {rows}x{n}x{k}, {target}");
+            assert!(run(&own) == run(&shared), "{case}");
+        }
+    }
+    let variants = |name: &str| {
+        kernels
+            .iter()
+            .filter(|kernel| kernel.starts_with(name))
+            .count()
+    };
+    // Tiles of 32 and of 64 rows.
+    assert_eq!(
+        ["gemm_packed", "splitk_reduce"].map(variants),
+        [2, 1],
+        "{kernels:?}"
+    );
 }
 
 /// Two ways to run both matmuls leave the same rows between them, and the same result but for

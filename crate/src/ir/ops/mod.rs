@@ -37,7 +37,7 @@ pub use group_norm::GroupNorm;
 pub use hidden::{LoadHidden, StoreHidden};
 pub use input::ReadInput;
 pub use linear::{Addend, Combine, Epilogue, Linear, Prologue};
-pub use norm::{Norm, NormPerGroup, NormResidual, QuantizeActivations};
+pub use norm::{Norm, NormLastRow, NormPerGroup, NormResidual, QuantizeActivations};
 pub use pool::{LastRow, Pool, Pooling};
 pub use position_embedding::AddPositionEmbedding;
 pub use recurrent::{GatedNorm, RecurrenceRule, Recurrent};
@@ -95,7 +95,7 @@ macro_rules! with_ops {
         $apply! {
             Embed, ReadInput, EmbeddingBag, AddSoftTokens, AddPositionEmbedding,
             Linear,
-            Norm, NormPerGroup, NormResidual, QuantizeActivations, GroupNorm, GatedNorm,
+            Norm, NormLastRow, NormPerGroup, NormResidual, QuantizeActivations, GroupNorm, GatedNorm,
             Attention, ShortConv, Recurrent,
             Add, Mul, Gated, Unary, Scale, MulVector, Clip, Asinh, Snake,
             Concat, ConcatHeads, PadHeads, Gather,

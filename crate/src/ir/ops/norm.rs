@@ -1,7 +1,7 @@
 //! Norms of rows, alone or fused with a residual or with quantization.
 
 use super::{CheckResult, NodeShape, OpDef};
-use crate::ir::{Graph, WeightId};
+use crate::ir::{Dim, Graph, WeightId};
 
 /// RMSNorm or LayerNorm over the columns of a row.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +51,32 @@ impl OpDef for Norm {
             0.0 => kind.into(),
             offset => format!("{kind} + {offset}"),
         }
+    }
+}
+
+/// Norm of the row of the step's last token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NormLastRow(pub Norm);
+
+impl OpDef for NormLastRow {
+    fn input_count(&self, _given: usize) -> usize {
+        1
+    }
+
+    fn weights(&self) -> Vec<WeightId> {
+        self.0.weights()
+    }
+
+    fn output_rows(&self, _input: Option<Dim>) -> Dim {
+        Dim::Last
+    }
+
+    fn check(&self, node: &NodeShape<'_>) -> CheckResult {
+        self.0.check(node)
+    }
+
+    fn describe(&self, graph: &Graph) -> String {
+        format!("{} of the last row", self.0.describe(graph))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Fuses norms into the operations that read them: matmuls, attention and quantization.
 
 use super::rewriter::Rewriter;
-use crate::ir::{Norm, Op, Prologue, QuantizeActivations, ValueId};
+use crate::ir::{Graph, Norm, NormLastRow, Op, Prologue, QuantizeActivations, ValueId};
+use crate::plan::{PlanOptions, StepKind};
+use std::borrow::Cow;
 
 /// Fuses RMSNorms into all matmuls that read them, for few rows.
 pub fn merge_norms(graph: &mut Rewriter) {
@@ -17,6 +19,34 @@ pub fn merge_norms(graph: &mut Rewriter) {
             });
         }
     }
+}
+
+/// Returns the graph of a prompt whose norm of the last row selects that row itself.
+pub fn fuse_last_row<'a>(graph: Cow<'a, Graph>, options: &PlanOptions<'_>) -> Cow<'a, Graph> {
+    let selects = |op: &Op| matches!(op, Op::LastRow(_));
+    let is_prompt = matches!(options.rows, StepKind::Prefill(_));
+    if !is_prompt || !graph.nodes.iter().any(|node| selects(&node.op)) {
+        return graph;
+    }
+    let mut graph = Rewriter::new(graph.into_owned());
+    for index in 0..graph.len() {
+        let Some(node) = graph.node(index) else {
+            continue;
+        };
+        let Op::Norm(norm) = &node.op else { continue };
+        let last = graph.sole_producer(node.inputs[0]);
+        let last = last.filter(|(_, node)| selects(&node.op));
+        let Some((last, rows)) = last.map(|(last, node)| (last, node.inputs[0])) else {
+            continue;
+        };
+        let norm = NormLastRow(norm.clone());
+        graph.set_input(index, 0, rows);
+        graph.remove(last);
+        if let Some(op) = graph.op_mut(index) {
+            *op = norm.into();
+        }
+    }
+    Cow::Owned(graph.finish())
 }
 
 /// Returns the operation with a norm of its first input.

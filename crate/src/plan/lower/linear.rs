@@ -79,6 +79,8 @@ impl Lower for Linear {
             let is_only_reader = !split && lowering.uses[root.0] == 1;
             if many {
                 let form = matmul.quantized_rows(options.caps, rows, options.quantize_inputs);
+                let is_shared = form.is_some() && !options.rows.is_batch();
+                matmul.shared_act = is_shared.then_some(lowering.shared_act);
                 if norm.is_some() && !(options.rows.is_batch() && form.is_some()) {
                     return Err(unsupported(name, "a norm fused into a tiled matmul"));
                 }

@@ -1,7 +1,7 @@
 //! Lowers norms of rows, alone or fused with a residual or with quantization.
 
 use super::{Lower, Lowering, NodeViews, PlanOptions, Slot};
-use crate::ir::{Norm, NormPerGroup, NormResidual, QuantizeActivations};
+use crate::ir::{Norm, NormLastRow, NormPerGroup, NormResidual, QuantizeActivations};
 use crate::kernels::{Launch, norm};
 use crate::{Error, Result};
 
@@ -44,12 +44,28 @@ impl Lower for Norm {
             node.cols,
             node.single,
         );
+        // The norm of the last row then runs on the same kernel.
+        let launch = match lowering.norms_last_row {
+            true => norm::of_last_row(launch, lowering.cursor(node.node.output), false),
+            false => launch,
+        };
         push(lowering, launch, node.cols);
         Ok(())
     }
 
     fn can_write_f16(&self, _options: &PlanOptions<'_>) -> bool {
         true
+    }
+}
+
+impl Lower for NormLastRow {
+    fn lower(&self, lowering: &mut Lowering<'_>, node: &NodeViews<'_>) -> Result<()> {
+        check_columns(node)?;
+        let params = norm_params(&self.0);
+        let launch = norm::norm(&node.name, &params, node.x(), &node.out, node.cols, true);
+        let launch = norm::of_last_row(launch, Slot::CURSOR, true);
+        push(lowering, launch, node.cols);
+        Ok(())
     }
 }
 
