@@ -150,6 +150,7 @@ export class Host implements Backend {
     clearTimeout(timer);
     this.#drop();
     this.#loaded = undefined;
+    await platform()?.settle();
   }
 
   #drop(): void {

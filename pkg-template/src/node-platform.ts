@@ -29,8 +29,10 @@ async function optional<T>(name: string, purpose: string): Promise<T> {
 /** How the engine names the end of its attempts to find an adapter. */
 const FINAL = { silent: true };
 
-/** Until the pipelines of a thread must have been compiled before it ends. */
+/** Until a thread must answer before it is ended. */
 const DRAIN_TIMEOUT_MS = 5000;
+/** Until the pipelines of a thread that has answered must have been compiled. */
+const COMPILE_TIMEOUT_MS = 60_000;
 /** How much earlier a process that exits stops waiting: ending a thread with pending pipelines would end the process. */
 const DRAIN_MARGIN_MS = 500;
 
@@ -52,9 +54,10 @@ function trackPipelines(device: { createComputePipelineAsync(descriptor: unknown
   };
 }
 
-/** Starts no more pipelines on this thread, and waits for those that are being compiled. */
-export async function drainPipelines(): Promise<void> {
+/** Starts no more pipelines on this thread, and waits for those that are being compiled; `onPending` is told that there are some. */
+export async function drainPipelines(onPending?: () => void): Promise<void> {
   draining = true;
+  if (pendingPipelines.size > 0) onPending?.();
   await Promise.allSettled(pendingPipelines);
 }
 
@@ -245,24 +248,24 @@ export async function endThreads(): Promise<boolean> {
 }
 
 /** Starts the engine's thread. It keeps the process alive only while it runs calls. */
-function spawn(): { port: Port; end: () => void } {
+function spawn(): { port: Port; end: () => Promise<void> } {
   const thread = new Worker(new URL("./node-worker.js", import.meta.url));
   const running = new Set<unknown>();
   const port = portOf(thread);
-  let drained = (): void => {};
+  let drained = (_over: boolean): void => {};
   let exited = false;
   let ending: Promise<void> | undefined;
   const isEnd = (data: { id?: unknown }): boolean => "result" in data || "error" in data;
   thread.on("message", (data) => {
     const message = data as { id?: unknown; drained?: boolean };
-    if (message.drained) return drained();
+    if (message.drained !== undefined) return drained(message.drained);
     if (isEnd(message)) running.delete(message.id);
     if (running.size === 0 && !ending) thread.unref();
   });
   thread.on("exit", () => {
     exited = true;
     threads.delete(end);
-    drained();
+    drained(true);
   });
   const postMessage = (message: unknown, transfer?: Transferable[]): void => {
     if ("method" in (message as object)) {
@@ -276,14 +279,18 @@ function spawn(): { port: Port; end: () => void } {
     thread.ref();
     await new Promise<void>((resolve) => {
       // A thread that hangs does not answer.
-      const timer = setTimeout(resolve, DRAIN_TIMEOUT_MS);
-      drained = () => (clearTimeout(timer), resolve());
+      let timer = setTimeout(resolve, DRAIN_TIMEOUT_MS);
+      drained = (over) => {
+        clearTimeout(timer);
+        if (over) resolve();
+        else timer = setTimeout(resolve, COMPILE_TIMEOUT_MS);
+      };
       thread.postMessage({ drain: true });
     });
     await thread.terminate();
   })());
   threads.add(end);
-  return { port: { ...port, postMessage }, end: () => void end() };
+  return { port: { ...port, postMessage }, end };
 }
 
 /** The host object of Node, Deno and Bun. */
@@ -317,5 +324,6 @@ export const nodePlatform: Platform = {
   decodeImage,
   decodeAudio,
   resample,
+  settle: () => Promise.allSettled(pendingPipelines),
   spawn,
 };

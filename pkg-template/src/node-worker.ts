@@ -11,7 +11,7 @@ usePlatform(nodePlatform);
 if (parentPort) {
   const port = portOf(parentPort);
   port.addEventListener("message", ({ data }: { data: object | null }) => {
-    if (data && "drain" in data) void drainPipelines().then(() => port.postMessage({ drained: true }));
+    if (data && "drain" in data) void drainPipelines(() => port.postMessage({ drained: false })).then(() => port.postMessage({ drained: true }));
   });
   serve(port, new Host(engine), true);
 }

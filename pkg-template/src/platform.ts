@@ -67,8 +67,10 @@ export interface Platform extends EnginePlatform {
   decodeImage(file: Blob, size?: { width: number; height: number }): Promise<Pixels>;
   decodeAudio(file: ArrayBuffer): Promise<DecodedAudio>;
   resample(samples: Float32Array, from: number, to: number): Float32Array;
-  /** Starts a thread that serves the engine. */
-  spawn(): { port: Port; end: () => void };
+  /** Waits for what the GPU must have answered before this thread may end. */
+  settle(): Promise<unknown>;
+  /** Starts a thread that serves the engine; `end` resolves when it has ended. */
+  spawn(): { port: Port; end: () => Promise<void> };
 }
 
 /** Where the host is: the scripts for Node and those for pages have modules of their own. */

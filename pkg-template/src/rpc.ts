@@ -98,7 +98,7 @@ export class RemoteBackend implements Backend {
   /** Resolves when the other side has started, with whether it has WebGPU; rejects if it cannot start. */
   readonly hello: Promise<{ gpu: boolean }>;
   readonly #port: Port;
-  readonly #dispose: () => void;
+  readonly #dispose: () => void | Promise<void>;
   readonly #pending = new Map<number, Pending>();
   #next = 1;
   #gone: JerboaError | undefined;
@@ -109,8 +109,8 @@ export class RemoteBackend implements Backend {
   readonly #ended = new AbortController();
   #broken: (reason: string) => void = () => {};
 
-  /** `dispose` terminates the other side. `unloadable`: the reason if its script cannot be loaded, of which browsers tell nothing. */
-  constructor(port: Port, dispose: () => void, unloadable?: string) {
+  /** `dispose` terminates the other side, which may take time. `unloadable`: the reason if its script cannot be loaded, of which browsers tell nothing. */
+  constructor(port: Port, dispose: () => void | Promise<void>, unloadable?: string) {
     this.#port = port;
     this.#dispose = dispose;
     this.hello = new Promise((resolve, reject) => {
@@ -119,7 +119,7 @@ export class RemoteBackend implements Backend {
         const error = new JerboaError("worker", message);
         reject(error);
         this.#fail(error);
-        this.#dispose();
+        void this.#dispose();
       };
       this.#broken = broken;
       port.addEventListener("message", (event: MessageEvent<RpcReply>) => {
@@ -185,7 +185,7 @@ export class RemoteBackend implements Backend {
       this.#closed = () => (clearTimeout(timer), resolve());
       this.#port.postMessage({ close: true } satisfies RpcRequest);
     });
-    this.#dispose();
+    await this.#dispose();
   }
 
   /** Asks a worker with running calls for a sign of life. */

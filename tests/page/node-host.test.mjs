@@ -107,6 +107,15 @@ test("paths that do not exist, and machines without WebGPU, are refused with adv
   assert.match(stdout, /^no_webgpu .*'webgpu' is not installed.*npm install webgpu/s);
 });
 
+test("a process may exit once a model is unloaded, whatever was being compiled", options, async () => {
+  const entry = JSON.stringify(pathToFileURL(join(PACKAGE, "node/node.js")).href);
+  for (const worker of [true, false]) {
+    const load = `loadModel(${JSON.stringify(STORIES)}, ${JSON.stringify({ ...EXACT, worker })})`;
+    const script = `import(${entry}).then(async ({ loadModel }) => { const model = await ${load}; await model.logits([1, 2]); await model.unload(); process.exit(7); })`;
+    await assert.rejects(promisify(execFile)(process.execPath, ["-e", script], { cwd: PACKAGE }), { code: 7 });
+  }
+});
+
 /** The files of a folder with the targets of links. */
 async function layout(root) {
   const found = {};
