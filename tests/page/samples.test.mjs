@@ -56,7 +56,9 @@ const PATIENCE = 600_000;
 /** A GIF of one pixel. */
 const IMAGE = { name: "image.gif", mimeType: "image/gif", buffer: Buffer.from("R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==", "base64") };
 
-let facade, folder, server, browser, documents;
+let facade, folder, server, browser, page, origin, problems, documents;
+/** The lines that a sample logs. */
+let shown = [];
 
 before(async () => {
   documents = await readDocuments();
@@ -67,6 +69,7 @@ before(async () => {
   await symlink(facade.folder, join(folder, "node_modules/jerboa"));
   for (const { name, code } of samples()) await writeFile(join(folder, name), code);
   await writeFile(join(folder, "index.html"), PAGE);
+  await writeFile(join(folder, "blank.html"), '<!doctype html><link rel="icon" href="data:,">');
   await mkdir(join(folder, "assets"));
   await writeFile(join(folder, "assets/jerboa-worker.js"), 'import "/facade/worker.js";\n');
   await writeFile(join(folder, "assets/jerboa-train-worker.js"), 'import "/facade/train/worker.js";\n');
@@ -75,6 +78,12 @@ before(async () => {
   await writeFile(join(folder, "silero-vad/model.safetensors"), "weights");
   server = await serve({ "/": folder, "/facade/": facade.folder });
   browser = await launch(["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", "--autoplay-policy=no-user-gesture-required"]);
+  const context = await browser.newContext({ permissions: ["camera", "microphone"] });
+  page = await context.newPage();
+  origin = await context.newCDPSession(page);
+  problems = watch(page);
+  page.on("console", (message) => message.type() === "log" && shown.push(message.text()));
+  await page.addInitScript(reportSilence);
 }, { timeout: PATIENCE });
 
 after(async () => {
@@ -161,19 +170,22 @@ const onePackage = {
   },
 };
 
-/** Runs a sample in a page of its own, presses its buttons, selects a file, and expects it to show something. */
+/** Opens the page for the next sample. Scripts, workers, storage and console lines of the last one are gone. */
+async function openFresh() {
+  await page.goto(`${server.url}/blank.html`);
+  await origin.send("Storage.clearDataForOrigin", { origin: server.url, storageTypes: "all" });
+  problems.length = 0;
+  shown = [];
+  await page.goto(`${server.url}/index.html`);
+}
+
+/** Runs a sample, presses its buttons, selects a file, and expects it to show something. */
 async function run({ file, line, name, code, language }) {
   const entry = language.endsWith("x") ? RENDER.replace("SAMPLE", `./${name}`) : code;
   const bundle = { stdin: { contents: entry, loader: language, resolveDir: folder }, bundle: true, format: "esm", plugins: [onePackage], outfile: join(folder, `${name}.bundle.js`), logLevel: "silent" };
   await build({ ...bundle, define: { "process.env.NODE_ENV": '"development"' }, jsx: "automatic" });
-  const context = await browser.newContext({ permissions: ["camera", "microphone"] });
-  const page = await context.newPage();
-  const problems = watch(page);
-  const shown = [];
-  page.on("console", (message) => message.type() === "log" && shown.push(message.text()));
-  await page.addInitScript(reportSilence);
   try {
-    await page.goto(`${server.url}/index.html`);
+    await openFresh();
     await page.evaluate((url) => {
       window.finished = import(url).then(() => true);
     }, `/${name}.bundle.js`);
@@ -193,7 +205,5 @@ async function run({ file, line, name, code, language }) {
     assert.deepEqual(problems, []);
   } catch (error) {
     assert.fail(`${file}:${line}: ${error.message}\n${problems.join("\n")}\n${code}`);
-  } finally {
-    await context.close();
   }
 }
