@@ -939,7 +939,10 @@ test("images at http URLs are read anew and known by their pixels; data: and blo
 });
 
 test("an abort and an unload end the wait for an image of every call", async (t) => {
-  t.mock.method(globalThis, "fetch", () => new Promise(() => {}));
+  const requests = [];
+  t.mock.method(globalThis, "fetch", () => new Promise((_, reject) => requests.push(reject)));
+  // Ends the timers that watch for a stall, which outlast the test by 30 seconds.
+  t.after(() => requests.forEach((reject) => reject(new Error("the test is over"))));
   const url = new URL("https://slow.test/a.png");
   const part = { type: "image_url", image_url: { url: String(url) } };
   const calls = {

@@ -229,9 +229,14 @@ test("a worker that does not start is an error of the worker, in time", options,
   const found = await site.page.evaluate(async () => {
     const { trainLora } = await import("/train/index.js");
     const workerUrl = URL.createObjectURL(new Blob(["// Says nothing."], { type: "text/javascript" }));
+    // Timers of the page run 20 times as fast.
+    const { setTimeout } = window;
+    window.setTimeout = (run, ms, ...args) => setTimeout(run, ms / 20, ...args);
     const network = outcome(() => layers.createNetwork({ input: [2], layers: [{ type: "dense", units: 1 }], workerUrl }));
     const training = outcome(() => trainLora("org/model", "text", { workerUrl }));
-    return { network: await network, training: await training };
+    const found = { network: await network, training: await training };
+    window.setTimeout = setTimeout;
+    return found;
   });
   for (const [call, { error }] of [["createNetwork", found.network], ["trainLora", found.training]]) {
     assert.ok(error?.isOurs, `${call}: ${error?.message}`);
