@@ -213,7 +213,7 @@ leavesUsable("WebGPU without an adapter", async () => {
 
 leavesUsable("a device without enough memory", async () => {
   // Above a limit that the device reports: a cache that is too large.
-  await refused((k) => [k.files(k.file), { maxContext: 16_000_000 }], "out_of_memory", /kv cache needs \d+ bytes, but only \d+ are allowed\..*smaller 'maxContext'/);
+  await refused((k) => [k.files(k.file), { maxContext: 6_000_000, kv: "f32" }], "out_of_memory", /kv cache needs \d+ bytes, but only \d+ are allowed\..*smaller 'maxContext'/);
   // A failure that the device reports later, in an event.
   const error = await page.evaluate(() => kit.short(() => kit.load(kit.files(kit.file)).then(() => ({ code: "none" }), kit.tell)));
   assert.equal(error.code, "out_of_memory", error.message);
