@@ -104,6 +104,9 @@ fn tests(runner: &'static str, program: &Path, package: &Path, target: &str) -> 
         .map(|test: &str| {
             let mut run = command(program);
             run.args(["--exact", test]).current_dir(package);
+            // tests/kernels and tests/train/kernels.rs
+            let of_kernels = target == "kernels" || test.starts_with("kernels::");
+            run.envs(environment(of_kernels));
             Job {
                 runner,
                 name: format!("{target}::{test}"),
@@ -111,4 +114,16 @@ fn tests(runner: &'static str, program: &Path, package: &Path, target: &str) -> 
             }
         })
         .collect())
+}
+
+/// Variables of a test program. wgpu takes a backtrace at every lock of its debug build if
+/// `RUST_BACKTRACE` is set; those of panics stay. llvmpipe hands each dispatch to a thread per core,
+/// which takes longer than most dispatches of tests, and all cores run tests: one thread runs them.
+/// Tests of single kernels keep the threads, so that workgroups run in parallel.
+fn environment(of_kernels: bool) -> Vec<(&'static str, &'static str)> {
+    let threads = (!of_kernels).then_some(("LP_NUM_THREADS", "0"));
+    [("RUST_LIB_BACKTRACE", "0")]
+        .into_iter()
+        .chain(threads)
+        .collect()
 }
