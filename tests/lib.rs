@@ -123,25 +123,35 @@ fn allowed(options: &DeviceOptions) -> DeviceOptions {
     }
 }
 
-/// Deterministic numbers in [-1, 1) from a seed.
+/// Deterministic numbers in [-1, 1) from a seed. Plain loops: this crate is compiled without
+/// optimization, and tests take millions of numbers.
 pub fn random(seed: u64, count: usize) -> Vec<f32> {
-    numbers(seed).take(count).collect()
-}
-
-/// The same numbers as an endless iterator.
-fn numbers(seed: u64) -> impl Iterator<Item = f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    std::iter::repeat_with(move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    })
+    let mut state = first_state(seed);
+    let mut values = vec![0.0; count];
+    for value in &mut values {
+        *value = next_number(&mut state);
+    }
+    values
 }
 
 /// One of these numbers, by its index, without a generator's state.
 pub fn number(seed: u64, place: usize) -> f32 {
-    numbers(seed).nth(place).unwrap_or_default()
+    let mut state = first_state(seed);
+    for _ in 0..place {
+        next_number(&mut state);
+    }
+    next_number(&mut state)
+}
+
+fn first_state(seed: u64) -> u64 {
+    seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+}
+
+fn next_number(state: &mut u64) -> f32 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }
 
 /// A device whose GEMMs use f16 subgroup matrices in tiles of this height, emulated where the

@@ -3,9 +3,31 @@
 use jerboa::format::layout::{AffineForm, Float, PackedMatrix, WeightLayout};
 use jerboa::reference::dequant::dequant;
 use jerboa_tests::{number, random};
+use std::cell::RefCell;
 
-/// A packed random matrix and its dequantized values.
-pub fn weights(layout: WeightLayout, n: usize, k: usize, seed: u64) -> (PackedMatrix, Vec<f32>) {
+/// A packed matrix and its dequantized values.
+type Weights = (PackedMatrix, Vec<f32>);
+
+thread_local! {
+    /// The last matrix with its layout, shape and seed.
+    static LAST: RefCell<Option<((WeightLayout, [usize; 2], u64), Weights)>> = const { RefCell::new(None) };
+}
+
+/// A packed random matrix and its dequantized values. The last one is stored: tests run several
+/// kernels with the same weights.
+pub fn weights(layout: WeightLayout, n: usize, k: usize, seed: u64) -> Weights {
+    let key = (layout, [n, k], seed);
+    LAST.with_borrow_mut(|last| match last {
+        Some((stored, weights)) if *stored == key => weights.clone(),
+        _ => {
+            let weights = create(layout, n, k, seed);
+            *last = Some((key, weights.clone()));
+            weights
+        }
+    })
+}
+
+fn create(layout: WeightLayout, n: usize, k: usize, seed: u64) -> Weights {
     let mut packed = PackedMatrix::zeros(layout, n, k);
     let values = random(seed, n * k);
     let mut exact = vec![0.0; n * k];
