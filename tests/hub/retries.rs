@@ -130,8 +130,6 @@ fn a_silent_server_times_out() {
         assert_eq!(error.code(), "network");
         assert!(error.to_string().contains("cannot be reached"), "{error}");
     };
-    // No server listens on the port of a closed socket.
-    unreachable(port(&socket()));
     // Each connection is closed immediately.
     let silent = socket();
     let silent_port = port(&silent);
@@ -143,7 +141,12 @@ fn a_silent_server_times_out() {
             drop(connection);
         }
     });
-    unreachable(silent_port);
+    // At once: each waits between its attempts.
+    std::thread::scope(|scope| {
+        // No server listens on the port of a closed socket.
+        scope.spawn(|| unreachable(port(&socket())));
+        unreachable(silent_port);
+    });
     assert_eq!(
         tries.load(Ordering::SeqCst),
         RetryPolicy::default().first_attempts

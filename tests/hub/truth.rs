@@ -211,12 +211,9 @@ fn a_file_that_was_never_there_stays_not_found() {
 
 #[test]
 fn missing_checksums_delay_a_load_by_seconds_and_are_reported() {
-    for fault in [
-        json!({ "kind": "hang", "match": "/api/" }),
-        json!({ "kind": "status", "match": "/api/", "status": 429, "retryAfter": 100 }),
-    ] {
+    let reported = |fault: &Value| {
         let (server, expected) = single();
-        server.fault(&fault);
+        server.fault(fault);
         let begin = Instant::now();
         let mut options = options(&server);
         options.retry.stall_ms = 60_000.0;
@@ -228,7 +225,17 @@ fn missing_checksums_delay_a_load_by_seconds_and_are_reported() {
             "{fault}: {:?}",
             begin.elapsed()
         );
-    }
+    };
+    // At once: each waits for seconds.
+    std::thread::scope(|scope| {
+        let reported = &reported;
+        for fault in [
+            json!({ "kind": "hang", "match": "/api/" }),
+            json!({ "kind": "status", "match": "/api/", "status": 429, "retryAfter": 100 }),
+        ] {
+            scope.spawn(move || reported(&fault));
+        }
+    });
 }
 
 #[test]
