@@ -560,6 +560,9 @@ fn gguf_only_repository_loads_its_default_file() {
     let bytes = std::fs::read(file).expect("a GGUF file");
     server.file("README.md", b"a model");
     server.file("stories-Q8_0.gguf", b"another");
+    server.file("imatrix.gguf", b"no model");
+    server.file("stories-lora-Q4_K_M.gguf", b"an adapter");
+    server.file("UD/stories-UD-Q4_K_XL.gguf", b"another");
     server.file("stories-Q4_K_M.gguf", &bytes);
     server.file("stories-Q4_K_M-00001-of-00002.gguf", b"a part");
     let files = block_on(async {

@@ -202,7 +202,7 @@ impl ModelFiles {
     /// # Errors
     /// Errors of the source or the container reader.
     pub async fn preferred_gguf(source: &Source) -> Result<Option<ModelFiles>> {
-        match preferred_gguf_name(&source.list().await?) {
+        match gguf::preferred_file(&source.list().await?) {
             Some(file) => Self::gguf(source, &file).await.map(Some),
             None => Ok(None),
         }
@@ -236,7 +236,7 @@ impl ModelFiles {
             if let Some(files) = Self::mlc(source).await? {
                 return Ok(files);
             }
-            return match preferred_gguf_name(&source.list().await?) {
+            return match gguf::preferred_file(&source.list().await?) {
                 Some(file) => Self::gguf(source, &file).await,
                 None => Err(source
                     .read("config.json")
@@ -251,7 +251,7 @@ impl ModelFiles {
         match Self::read_safetensors(source, config, &[], purpose).await {
             Err(error @ Error::MissingFile { .. }) => match Self::mlc(source).await? {
                 Some(files) => Ok(files),
-                None => match preferred_gguf_name(&source.list().await?) {
+                None => match gguf::preferred_file(&source.list().await?) {
                     Some(file) => Self::gguf(source, &file).await,
                     None => Err(error),
                 },
@@ -507,7 +507,7 @@ impl ModelFiles {
     pub(crate) async fn gguf_header(source: &Source) -> Result<Option<Gguf>> {
         let name = match source.gguf() {
             Some(file) => Some(file.to_string()),
-            None => preferred_gguf_name(&source.list().await?),
+            None => gguf::preferred_file(&source.list().await?),
         };
         match name {
             Some(file) => Self::header(source, &file).await.map(Some),
@@ -625,35 +625,6 @@ fn set_columns(weights: &mut Weights, graph: &Graph) {
             weight.set_cols(*cols);
         }
     }
-}
-
-/// Chooses a file from a GGUF repository: 4 bits if available, else the next best, preferring
-/// single files over shards. Skips later shards and mmproj files.
-fn preferred_gguf_name(names: &[String]) -> Option<String> {
-    const ORDER: [&str; 10] = [
-        "q4_k_m", "q4_0", "q4_k_s", "iq4_nl", "iq4_xs", "q5_k_m", "q6_k", "q8_0", "bf16", "f16",
-    ];
-    let part = |name: &str| gguf::parse_split_name(name).map(|(_, number, _)| number);
-    let first = |name: &&String| {
-        name.to_lowercase().ends_with(".gguf")
-            && !mmproj::is_mmproj(name)
-            && part(name).is_none_or(|number| number == 1)
-    };
-
-    names
-        .iter()
-        .filter(first)
-        .min_by_key(|name: &&String| {
-            let lower = name.to_lowercase();
-            (
-                ORDER
-                    .iter()
-                    .position(|kind| lower.contains(kind))
-                    .unwrap_or(ORDER.len()),
-                part(name).is_some(),
-            )
-        })
-        .cloned()
 }
 
 fn changed_error(source: &Source) -> Error {

@@ -20,7 +20,7 @@ use super::source_kind::PickedFiles;
 use super::source_kind::{DefaultHttpSource, DefaultStore, DefaultTransport, SourceKind};
 use super::tensors::{INDEX_FILE_NAME, SINGLE_FILE_NAME};
 use super::{CachedModel, Chunk, HubOptions, KeyValueStore, cache, parts, tensors};
-use crate::format::gguf::{mmproj::is_mmproj, parse_split_name};
+use crate::format::gguf::model_files;
 use crate::format::safetensors::SafetensorsHeader;
 use crate::format::{Checkpoint, TensorInfo};
 use crate::{Error, Result};
@@ -485,15 +485,11 @@ impl std::fmt::Debug for Source {
 
 /// The only GGUF file that holds a model, if nothing suggests another format.
 fn only_gguf(names: &[String]) -> Option<String> {
-    let later = |name: &str| parse_split_name(name).is_some_and(|(_, number, _)| number > 1);
-
-    let mut found = names.iter().filter(|name: &&String| {
-        name.to_ascii_lowercase().ends_with(".gguf") && !is_mmproj(name) && !later(name)
-    });
-    let first = found.next()?;
-    let second = found.next();
-
-    (second.is_none() && !names.iter().any(|name| name == "config.json")).then(|| first.clone())
+    let has_config = names.iter().any(|name| name == "config.json");
+    match model_files(names)[..] {
+        [only] if !has_config => Some(only.clone()),
+        _ => None,
+    }
 }
 
 /// Lists all models with cached files.

@@ -5,6 +5,7 @@
 //! table is checked against the file size.
 
 pub mod config;
+mod file_choice;
 pub mod mmproj;
 mod names;
 mod pretokenizer;
@@ -14,6 +15,7 @@ mod text_settings;
 pub mod tokenizer;
 
 use crate::util::map::SortedMap;
+pub use file_choice::{model_files, preferred_file};
 pub use names::{GgufSpec, set_common_fields, set_layer_types};
 pub use split_files::{parse_split_name, split_file_name};
 
