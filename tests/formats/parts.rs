@@ -136,6 +136,15 @@ fn a_split_model_equals_the_single_file() {
         );
         std::fs::rename(parts.0.join("away"), parts.0.join(name(lost))).expect("moved");
     }
+    // The folder names the first part too.
+    std::fs::rename(parts.0.join(name(1)), parts.0.join("away")).expect("moved");
+    let error = contents(&parts.0).expect_err("the first part is missing");
+    let message = error.to_string();
+    assert!(
+        error.code() == "missing_file" && message.starts_with(&name(1)),
+        "{message}"
+    );
+    std::fs::rename(parts.0.join("away"), parts.0.join(name(1))).expect("moved");
     // Parts of another model, or in another position.
     std::fs::copy(parts.0.join(name(3)), parts.0.join(name(2))).expect("copied");
     let message = contents(&parts.0).expect_err("the third twice").to_string();

@@ -510,7 +510,11 @@ impl ModelFiles {
             None => gguf::preferred_file(&source.list().await?),
         };
         match name {
-            Some(file) => Self::header(source, &file).await.map(Some),
+            // The first part of a split model has the metadata.
+            Some(file) => {
+                let first = gguf::split_file_name(&file, 1).unwrap_or(file);
+                Self::header(source, &first).await.map(Some)
+            }
             None => Ok(None),
         }
     }

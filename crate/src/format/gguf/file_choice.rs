@@ -38,13 +38,16 @@ pub fn model_files(names: &[String]) -> Vec<&String> {
 }
 
 /// Chooses a file: 4 bits if available, else the next best, preferring single files over shards.
+/// Without any, returns a later part, whose first part is missing.
 pub fn preferred_file(names: &[String]) -> Option<String> {
     let rank = |name: &&String| {
         let lower = name.to_lowercase();
         let kind = PREFERRED.iter().position(|kind| lower.contains(kind));
         (kind.unwrap_or(PREFERRED.len()), part_number(name).is_some())
     };
-    model_files(names).into_iter().min_by_key(rank).cloned()
+    let later = || names.iter().filter(|name| part_number(name).is_some());
+    let best = model_files(names).into_iter().min_by_key(rank);
+    best.or_else(|| later().min_by_key(rank)).cloned()
 }
 
 #[cfg(test)]
