@@ -191,6 +191,16 @@ pub enum Error {
         /// The violated rule, with numbers.
         reason: String,
     },
+    /// A file that another download does not correct: of another version, renamed, or a pointer.
+    #[error("{file} cannot be read: {reason}. {hint}")]
+    UnusableFile {
+        /// The file.
+        file: String,
+        /// What it is instead.
+        reason: String,
+        /// What to do.
+        hint: String,
+    },
     /// An unsupported element type or weight encoding.
     #[error("tensor {tensor} is stored as {encoding}, which is not supported. {hint}")]
     UnsupportedEncoding {
@@ -403,7 +413,10 @@ impl Error {
 
     /// Whether the error implies that a file holds other bytes than it should.
     pub(crate) fn implicates_content(&self) -> bool {
-        matches!(self, Error::Malformed { .. } | Error::NotFinite { .. })
+        matches!(
+            self,
+            Error::Malformed { .. } | Error::UnusableFile { .. } | Error::NotFinite { .. }
+        )
     }
 }
 
@@ -438,6 +451,7 @@ codes! {
     Aborted => "aborted",
     MissingFile => "missing_file",
     Malformed => "malformed",
+    UnusableFile => "malformed",
     UnsupportedEncoding => "unsupported_encoding",
     MissingTensor => "missing_tensor",
     Shape => "shape",

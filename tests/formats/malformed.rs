@@ -43,7 +43,7 @@ fn tensor(name: &str, dims: &[u64], kind: u32, offset: u64) -> Vec<u8> {
 
 fn gguf_error(file: &[u8]) -> String {
     match gguf::parse("bad.gguf", file, file.len() as u64) {
-        Err(e @ Error::Malformed { .. }) => e.to_string(),
+        Err(e @ (Error::Malformed { .. } | Error::UnusableFile { .. })) => e.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -60,8 +60,18 @@ fn gguf_errors() {
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (b"GGML\x03\0\0\0".to_vec(), "does not begin with 'GGUF'"),
         (b"GG".to_vec(), "cut off"),
-        (header(1, &[], &[]), "version is 1;"),
-        (header(3u32.swap_bytes(), &[], &[]), "big-endian"),
+        (
+            header(1, &[], &[]),
+            "version is 1; versions 2 and 3 are supported. Convert the original",
+        ),
+        (
+            header(4, &[], &[]),
+            "version is 4; versions 2 and 3 are supported. Choose a file",
+        ),
+        (
+            header(3u32.swap_bytes(), &[], &[]),
+            "big-endian GGUF file, which is not supported. Convert it to little-endian",
+        ),
         (counts, "claims 18446744073709551615 tensors"),
         (header(3, &[pair("k", 77, &[])], &[]), "unknown type 77"),
         (

@@ -149,7 +149,16 @@ fn a_split_model_equals_the_single_file() {
     std::fs::copy(parts.0.join(name(3)), parts.0.join(name(2))).expect("copied");
     let message = contents(&parts.0).expect_err("the third twice").to_string();
     assert!(
-        message.contains("part 3 of 3, expected part 2 of 3"),
+        message.contains("part 3 of 3, expected part 2 of 3. Give the parts their original names"),
+        "{message}"
+    );
+    // A part under another name.
+    let renamed = Folder::new("renamed");
+    std::fs::copy(parts.0.join(name(1)), renamed.0.join("tiny.gguf")).expect("copied");
+    let message = contents(&renamed.0).expect_err("a part").to_string();
+    assert!(
+        message.contains("one of 3 parts")
+            && message.ends_with("Give the parts their original names."),
         "{message}"
     );
 }

@@ -539,10 +539,11 @@ impl ModelFiles {
         let count = header.file_count();
         for number in 2..=count {
             let name = gguf::split_file_name(&first, number).filter(|_| count == in_parts).ok_or_else(|| {
-                let reason = format!(
-                    "it is one of {count} parts, but its name is not of the form NAME-00001-of-{count:05}.gguf. Rename it"
-                );
-                Error::Malformed { file: first.clone(), format: "GGUF", reason }
+                Error::UnusableFile {
+                    file: first.clone(),
+                    reason: format!("it is one of {count} parts, but its name is not of the form NAME-00001-of-{count:05}.gguf"),
+                    hint: "Give the parts their original names.".into(),
+                }
             })?;
             if !present(&name).await? {
                 return Err(lost(number, name, count));

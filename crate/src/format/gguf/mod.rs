@@ -106,6 +106,11 @@ pub fn parse(file: &str, start: &[u8], size: u64) -> Result<Option<Gguf>> {
             ),
         )),
         Err(ParseStop::Malformed(reason)) => Err(malformed(file, reason)),
+        Err(ParseStop::Unusable(reason, hint)) => Err(Error::UnusableFile {
+            file: file.into(),
+            reason,
+            hint: hint.into(),
+        }),
     }
 }
 
@@ -121,6 +126,8 @@ fn malformed(file: &str, reason: String) -> Error {
 enum ParseStop {
     NeedMoreBytes,
     Malformed(String),
+    /// Another format or version: the reason, and what to do.
+    Unusable(String, &'static str),
 }
 
 type ParseResult<T> = Result<T, ParseStop>;
@@ -263,14 +270,20 @@ fn read_header(r: &mut HeaderReader<'_>, file: &str, size: u64) -> ParseResult<G
     match r.u32()? {
         2 | 3 => {}
         v if (1..=3).contains(&v.swap_bytes()) => {
-            return Err(ParseStop::Malformed(
-                "it is big-endian, which is not supported".into(),
+            return Err(ParseStop::Unusable(
+                "it is a big-endian GGUF file, which is not supported".into(),
+                "Convert it to little-endian with llama.cpp's gguf_convert_endian.py, or choose another file.",
             ));
         }
         v => {
-            return Err(ParseStop::Malformed(format!(
-                "its version is {v}; versions 2 and 3 are supported"
-            )));
+            let hint = match v {
+                1 => {
+                    "Convert the original model again with a current llama.cpp, or choose another file."
+                }
+                _ => "Choose a file of a supported version.",
+            };
+            let reason = format!("its GGUF version is {v}; versions 2 and 3 are supported");
+            return Err(ParseStop::Unusable(reason, hint));
         }
     }
     let tensors = r.u64()?;

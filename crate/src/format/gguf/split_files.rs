@@ -1,8 +1,8 @@
 //! Split GGUF models, as gguf-split writes them: file names, and merging the headers.
 
 use super::{Gguf, GgufTensor, malformed};
-use crate::Result;
 use crate::format::CheckpointFile;
+use crate::{Error, Result};
 
 /// Parses the file name of a shard, `NAME-00001-of-00003.gguf`: `NAME`, shard number from 1, number
 /// of shards.
@@ -45,7 +45,8 @@ impl Gguf {
     /// Adds the header of the next file of a split model.
     ///
     /// # Errors
-    /// `Malformed` for the wrong shard, a shard of another model, or a duplicate tensor.
+    /// `UnusableFile` for the wrong shard; `Malformed` for a shard of another model, or a duplicate
+    /// tensor.
     pub fn append_file(&mut self, part: Gguf) -> Result<()> {
         let number = self.parts.len() + 1;
         let same = part.file_count() == self.file_count()
@@ -55,10 +56,12 @@ impl Gguf {
             let count = part.file_count();
 
             let wanted = format!("part {} of {}", number + 1, self.file_count());
-            return Err(malformed(
-                &part.file,
-                format!("it is part {no} of {count}, expected {wanted}"),
-            ));
+            return Err(Error::UnusableFile {
+                file: part.file,
+                reason: format!("it is part {no} of {count}, expected {wanted}"),
+                hint: "Give the parts their original names, and load parts of one model only."
+                    .into(),
+            });
         }
         for (name, tensor) in part.tensors {
             if self
