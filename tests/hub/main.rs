@@ -3,6 +3,7 @@
 mod ahead;
 mod faults;
 mod malformed;
+mod misnamed;
 mod progress;
 mod refusals;
 mod retries;

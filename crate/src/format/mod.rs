@@ -16,6 +16,7 @@ pub mod gguf;
 pub mod gptq;
 mod iquants;
 pub mod layout;
+pub(crate) mod lfs;
 pub mod mlc;
 pub mod mlc_chat;
 pub mod mlx;

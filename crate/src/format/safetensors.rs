@@ -15,6 +15,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use super::lfs::refuse_pointer;
 use super::{Dtype, TensorInfo};
 use crate::{Error, Result};
 
@@ -37,6 +38,7 @@ pub struct SafetensorsHeader {
 /// The byte range of the JSON header in a file of `file_size` bytes that begins with `start` (8
 /// bytes are needed).
 pub fn header_range(file: &str, start: &[u8], file_size: u64) -> Result<Range<u64>> {
+    refuse_pointer(file, start)?;
     let prefix: Option<[u8; 8]> = start.get(..8).and_then(|bytes| bytes.try_into().ok());
     let Some(prefix) = prefix.filter(|_| file_size >= PREFIX_BYTES) else {
         return Err(malformed(

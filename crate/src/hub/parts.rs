@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::chunk::{Chunk, ChunkBuffer};
 use super::progress::Progress;
 use super::remote::ReadFault;
+use crate::format::lfs::refuse_pointer;
 use crate::util::json;
 use crate::util::limits::{MAX_CONFIG_BYTES, MAX_TOKENIZER_CONFIG_BYTES, MAX_WHOLE_FILE_BYTES};
 use crate::{Error, Result};
@@ -183,7 +184,7 @@ fn may_have_bare_words(file: &str) -> bool {
 }
 
 /// Reads a whole small file into this program's memory; `None` if it does not exist. Bare words in
-/// JSON files are replaced by values that JSON parsers accept.
+/// JSON files are replaced by values that JSON parsers accept; Git LFS pointers are refused.
 pub(crate) async fn read_file<P: PartSource>(source: &P, file: &str) -> Result<Option<Vec<u8>>> {
     let Some(parts) = read_parts(source, file).await? else {
         return Ok(None);
@@ -195,6 +196,7 @@ pub(crate) async fn read_file<P: PartSource>(source: &P, file: &str) -> Result<O
         #[cfg(not(target_arch = "wasm32"))]
         bytes.extend_from_slice(part.as_slice());
     }
+    refuse_pointer(file, &bytes)?;
     Ok(Some(if may_have_bare_words(file) {
         json::to_standard_json_owned(bytes)
     } else {

@@ -21,6 +21,7 @@ pub use split_files::{parse_split_name, split_file_name};
 
 use super::encoding::{Encoding, PartRole, StoredPart, WeightSource};
 use super::ggml::GgmlType;
+use super::lfs::refuse_pointer;
 use super::{Checkpoint, CheckpointFile, Dtype, TensorInfo, Weights};
 use crate::util::sort::sort_by;
 use crate::{Error, Result};
@@ -89,6 +90,7 @@ pub struct Gguf {
 /// Parses the header from the first bytes of a file of `size` bytes. `None` means that more bytes
 /// are needed (for example twice as many).
 pub fn parse(file: &str, start: &[u8], size: u64) -> Result<Option<Gguf>> {
+    refuse_pointer(file, start)?;
     let mut reader = HeaderReader {
         bytes: start,
         at: 0,
