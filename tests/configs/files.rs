@@ -276,6 +276,17 @@ fn odd_classes_of_decoders_load_by_their_model_type() {
         let error = files(&folder.0).expect_err(class);
         assert_eq!(error.code(), "unknown_architecture", "{class} {kind}");
     }
+    // A model without a head embeds.
+    let folder = Folder::of("class-headless", "llama", |config| {
+        config.insert("architectures".into(), json!(["LlamaModel"]));
+    });
+    let error = files(&folder.0).expect_err("no head");
+    assert_eq!(error.code(), "unsupported_option", "{error}");
+    let message = error.to_string();
+    assert!(
+        message.ends_with("Load it with the task 'embed'."),
+        "{message}"
+    );
 }
 
 /// As the body of a model alone is saved, with or without its head.

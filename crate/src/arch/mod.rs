@@ -350,11 +350,20 @@ pub fn check_generates(config: &LoadConfig) -> Result<()> {
 }
 
 fn decoder_builder(config: &LoadConfig) -> Result<DecoderBuilder> {
-    let config = config.fields();
-    let family = family::find_by_config(config, |f| f.decoder.is_some());
-    family
-        .and_then(|family| family.decoder)
-        .ok_or_else(|| unknown_architecture(&config.architecture(), supported_architectures()))
+    let fields = config.fields();
+    let family = family::find_by_config(fields, |f| f.decoder.is_some());
+    family.and_then(|family| family.decoder).ok_or_else(|| {
+        let class = fields.architecture();
+        let can_embed = find_by_model_type(fields, |f| f.decoder.is_some()).is_some();
+        if can_embed && class.ends_with("Model") && !class.ends_with("LMHeadModel") {
+            return Error::UnsupportedOption {
+                architecture: class,
+                option: "text generation".into(),
+                hint: "The class has no language model head. Load it with the task 'embed'.".into(),
+            };
+        }
+        unknown_architecture(&class, supported_architectures())
+    })
 }
 
 /// Lists the supported decoder architectures.
