@@ -51,3 +51,109 @@ fn git_lfs_pointers_are_named() {
         }
     }
 }
+
+/// The Hub's files are listed with those of subfolders.
+#[test]
+fn adapters_and_weights_under_other_names_are_named() {
+    let lora: &[u8] = br#"{"peft_type":"LORA","base_model_name_or_path":"org/base"}"#;
+    let nameless: &[u8] = br#"{"peft_type":"LORA"}"#;
+    let ia3: &[u8] = br#"{"peft_type":"IA3","base_model_name_or_path":"org/base"}"#;
+    let mlx: &[u8] = br#"{"fine_tune_type":"lora","model":"org/base"}"#;
+    let adapter = "adapter_config.json";
+    let load_base = "This is a LoRA adapter of 'org/base'. Load 'org/base', then pass the adapter to model.loadAdapter.";
+    let index = "Add model.safetensors.index.json, which lists the shards under their names.";
+    for (files, missing, hint) in [
+        (
+            &[(adapter, lora), ("adapter_model.safetensors", b"x")][..],
+            "config.json",
+            load_base,
+        ),
+        (
+            &[(adapter, lora), ("config.json", CONFIG)],
+            "model.safetensors",
+            load_base,
+        ),
+        (
+            &[(adapter, nameless)],
+            "config.json",
+            "This is a LoRA adapter of its base model. Load its base model, then",
+        ),
+        (
+            &[(adapter, ia3)],
+            "config.json",
+            "an adapter of 'org/base' of the type IA3, which is not supported",
+        ),
+        (
+            &[(adapter, mlx), ("adapters.safetensors", b"x")],
+            "config.json",
+            "an MLX adapter of 'org/base', which is not supported. Merge it with mlx_lm.fuse",
+        ),
+        (
+            &[
+                ("config.json", CONFIG),
+                ("model-00001-of-00002.safetensors", b"x"),
+                ("model-00002-of-00002.safetensors", b"x"),
+            ],
+            "model.safetensors",
+            &format!(
+                "Found: model-00001-of-00002.safetensors, model-00002-of-00002.safetensors. {index}"
+            ),
+        ),
+        (
+            &[("config.json", CONFIG), ("consolidated.safetensors", b"x")],
+            "model.safetensors",
+            "Found: consolidated.safetensors. These weights have other tensor names",
+        ),
+        (
+            &[
+                ("config.json", CONFIG),
+                ("gptq_model-4bit-128g.safetensors", b"x"),
+            ],
+            "model.safetensors",
+            "Found: gptq_model-4bit-128g.safetensors. Rename the model's weights to model.safetensors.",
+        ),
+        (
+            &[
+                ("config.json", CONFIG),
+                ("a.bin", b"x"),
+                ("b.bin", b"x"),
+                ("c.bin", b"x"),
+                ("d.bin", b"x"),
+                ("e.bin", b"x"),
+            ],
+            "model.safetensors",
+            "Found: a.bin, b.bin, c.bin and 2 more. Convert the weights to safetensors",
+        ),
+        (
+            &[("model.safetensors", b"x")],
+            "config.json",
+            "Found: model.safetensors. Add the config.json",
+        ),
+    ] {
+        for error in refusals(files) {
+            assert_eq!(error.code(), "missing_file", "{error}");
+            let message = error.to_string();
+            assert!(
+                message.starts_with(&format!("{missing} is missing from "))
+                    && message.contains(hint),
+                "{hint}: {message}"
+            );
+        }
+    }
+    for (files, hint) in [
+        (
+            &[("config.json", CONFIG), ("weights/model.safetensors", b"x")][..],
+            "Found: weights/model.safetensors. Move the model's weights next to config.json",
+        ),
+        (
+            &[
+                ("ckpt/config.json", CONFIG),
+                ("ckpt/model.safetensors", b"x"),
+            ],
+            "Found: ckpt/config.json. Pass the folder that has config.json",
+        ),
+    ] {
+        let [error, _] = refusals(files);
+        assert!(error.to_string().contains(hint), "{error}");
+    }
+}

@@ -3,10 +3,12 @@
 #[cfg(not(target_arch = "wasm32"))]
 mod estimate;
 mod inspect;
+mod missing;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use estimate::{StateBytes, StepEstimate};
 pub use inspect::{Inspection, WeightReport};
+pub(crate) use missing::explain_missing;
 
 use super::tied::{HEAD_TENSORS, has_separate_head};
 use super::weight_store::{SharedWeights, WeightName};
@@ -236,26 +238,26 @@ impl ModelFiles {
             if let Some(files) = Self::mlc(source).await? {
                 return Ok(files);
             }
-            return match gguf::preferred_file(&source.list().await?) {
-                Some(file) => Self::gguf(source, &file).await,
-                None => Err(source
-                    .read("config.json")
-                    .await
-                    .err()
-                    .unwrap_or_else(|| changed_error(source))),
-            };
+            if let Some(files) = Self::preferred_gguf(source).await? {
+                return Ok(files);
+            }
+            let error = source.read("config.json").await.err();
+            let error = error.unwrap_or_else(|| changed_error(source));
+            return Err(explain_missing(source, error).await);
         };
         if purpose == GraphPurpose::Generate {
             arch::check_generates(&config)?;
         }
         match Self::read_safetensors(source, config, &[], purpose).await {
-            Err(error @ Error::MissingFile { .. }) => match Self::mlc(source).await? {
-                Some(files) => Ok(files),
-                None => match gguf::preferred_file(&source.list().await?) {
-                    Some(file) => Self::gguf(source, &file).await,
-                    None => Err(error),
-                },
-            },
+            Err(error @ Error::MissingFile { .. }) => {
+                if let Some(files) = Self::mlc(source).await? {
+                    return Ok(files);
+                }
+                match Self::preferred_gguf(source).await? {
+                    Some(files) => Ok(files),
+                    None => Err(explain_missing(source, error).await),
+                }
+            }
             other => other,
         }
     }

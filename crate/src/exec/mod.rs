@@ -46,6 +46,7 @@ pub use batch::{DecodeBatch, MAX_SEQUENCES, SequenceId, SequenceParams, Sequence
 pub use checkpoint::SessionSnapshot;
 pub use decode::{DecodeLoop, DecodeParams};
 pub use encoder::{EncoderInput, EncoderModel, PendingRows};
+pub(crate) use files::explain_missing;
 pub use files::{Inspection, ModelFiles, WeightReport};
 #[cfg(not(target_arch = "wasm32"))]
 pub use files::{StateBytes, StepEstimate};

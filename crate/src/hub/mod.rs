@@ -42,6 +42,7 @@ pub use parts::FileInfo;
 pub use progress::{Phase, Progress, ProgressEvent};
 pub use retry::RetryPolicy;
 pub use source::{FileForm, Source, cached_models, delete_cached};
+pub(crate) use tensors::SINGLE_FILE_NAME;
 pub use transport::{
     ContentRange, HttpHeaders, HttpMethod, HttpRequest, HttpResponse, ResponseBody, Transport,
     TransportError,

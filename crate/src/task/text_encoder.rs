@@ -6,7 +6,7 @@ use super::language_model::{Provenance, common_info};
 use super::serves_task::{LoadFuture, TaskFiles};
 use super::text_pipeline::{TextPipeline, TokenizerSources};
 use crate::arch::{EncoderHead, LoadConfig};
-use crate::exec::{EncoderModel, ModelFiles, RunOptions};
+use crate::exec::{EncoderModel, ModelFiles, RunOptions, explain_missing};
 use crate::gpu::Gpu;
 use crate::hub::{Phase, Source};
 use crate::{Error, Result};
@@ -130,7 +130,10 @@ pub(super) fn open_encoder<'a>(
         };
         match ModelFiles::encoder(source, config, folders).await {
             Err(error @ Error::MissingFile { .. }) => {
-                ModelFiles::preferred_gguf(source).await?.ok_or(error)
+                match ModelFiles::preferred_gguf(source).await? {
+                    Some(files) => Ok(files),
+                    None => Err(explain_missing(source, error).await),
+                }
             }
             files => files,
         }
