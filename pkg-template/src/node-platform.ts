@@ -94,6 +94,8 @@ const PATH = /^(\.{0,2}[/\\]|\.{1,2}$|[A-Za-z]:[/\\])/;
 const HUB_NAME = /^[\w.-]+\/(?![^/]+\.gguf$)[\w.-]+(@[^/]+)?(\/.+\.gguf)?$/i;
 /** Files that show that their folder holds a model. */
 const MODEL_FILE = /^(mlc-chat-)?config\.json$|\.(gguf|nemo)$/i;
+/** A file of an adapter's folder: the engine says which base model it belongs to. */
+const ADAPTER_FILE = "adapter_config.json";
 /** Models in subfolders that an error lists. */
 const MAX_LISTED_FOLDERS = 5;
 
@@ -133,7 +135,7 @@ async function localFiles(source: string): Promise<NamedFile[] | undefined> {
  */
 async function filesOfFolder(path: string): Promise<string[]> {
   const top = await readdir(path);
-  if (!top.some((name) => MODEL_FILE.test(name))) throw await noModelIn(path, top);
+  if (!top.some((name) => MODEL_FILE.test(name) || name === ADAPTER_FILE)) throw await noModelIn(path, top);
   // Only the configuration at the top counts. A folder of GGUF files may hold other models below.
   const below = top.includes("config.json") ? (await readdir(path, { recursive: true, withFileTypes: true })).map((entry) => relative(path, join(entry.parentPath ?? entry.path!, entry.name))) : top;
   const files = await Promise.all(below.map(async (name) => ((await isFileAt(join(path, name))) ? name : undefined)));

@@ -54,6 +54,9 @@ test("only the named folder is searched, and the models directly below it are li
   await assert.rejects(prepareLoad({ model: join(root, "deep", "er", "..") }), { code: "missing_file", message: new RegExp(`a model: ${join(root, "deep", "er")}\\.$`) });
   await mkdir(join(root, "empty"));
   await assert.rejects(prepareLoad({ model: join(root, "empty") }), { code: "missing_file", message: /^The folder .*empty has no model files\. Pass a folder with config\.json/ });
+  // The engine explains what an adapter is.
+  await put("adapter", "adapter_config.json");
+  assert.deepEqual((await prepareLoad({ model: join(root, "adapter") })).model.map(({ name }) => name), ["adapter_config.json"]);
   // The disk's root is not searched.
   await assert.rejects(prepareLoad({ model: "/" }), { code: "missing_file", message: /^The folder \/ has no model files/ });
   // A GGUF file at the top is the model, whatever folders are below.
