@@ -330,7 +330,11 @@ fn compressed_tensors() {
 #[test]
 fn fp8() {
     let t = Tensors::open("more");
-    let fp8 = |block, scale| Encoding::Fp8 { block, scale };
+    let fp8 = |block, scale| Encoding::Fp8 {
+        block,
+        divide: false,
+        scale,
+    };
     let w = (PartRole::Weight, "weight");
     t.check(
         "fp8_block",
@@ -392,6 +396,7 @@ fn rounded_encodings_round_once() {
     let (shape, expected) = t.f32("fp8_block.expected");
     let encoding = Encoding::Fp8 {
         block: (8, 16),
+        divide: false,
         scale: Float::F32,
     };
     let source = jerboa::format::WeightSource::new("fp8", shape, encoding, Vec::new());

@@ -70,7 +70,11 @@ fn encoding() -> impl Strategy<Value = Encoding> {
                     scale,
                 },
                 9 => Encoding::Int8 { scale },
-                10 => Encoding::Fp8 { block, scale },
+                10 => Encoding::Fp8 {
+                    block,
+                    divide: flag,
+                    scale,
+                },
                 11 => Encoding::Bnb4 {
                     block: group,
                     nested_block: flag.then_some(group),

@@ -355,6 +355,7 @@ fn fp8_scales_of_blocks_and_rows_differ_by_shape() {
             let found = read(config, F8E4M3, name, &shape, scales).expect("read");
             let expected = Encoding::Fp8 {
                 block,
+                divide: false,
                 scale: Float::F32,
             };
             assert_eq!(found, expected, "{shape:?} {scales:?}");
@@ -366,6 +367,41 @@ fn fp8_scales_of_blocks_and_rows_differ_by_shape() {
         assert!(error.contains(expected), "{error}");
     }
     assert!(read(&usual, I8, "m.weight_scale", &[64, 64], &[64, 1]).is_ok());
+}
+
+/// GPTQModel divides by `weight_scale_inv`, where DeepSeek multiplies by it.
+#[test]
+fn fp8_of_gptqmodel_divides_by_its_scales() {
+    use Dtype::{F8E4M3, F32};
+    let read = |block: Value, name: &str| {
+        let tensors: &[Tensor<'_>] = &[("m.weight", F8E4M3, &[2, 2]), (name, F32, &[2])];
+        let config = json!({ "quantization_config": block });
+        let weights = detect(&config, &checkpoint(tensors), &jerboa::SortedMap::new());
+        let source = weights.get("m.weight", "a model").expect("read").clone();
+        let scales = [4.0f32, 0.5].map(f32::to_le_bytes).concat();
+        // 0x38 is 1.0, 0x40 is 2.0 and 0xb8 is -1.0 in E4M3.
+        let bytes = PartBytes::new()
+            .with(PartRole::Weight, &[0x38, 0x40, 0xb8, 0x40])
+            .with(PartRole::Scales, &scales);
+        dequant_in_order(&transcode(&source, &bytes, true).expect("decoded"))
+    };
+    let inverse = json!({ "quant_method": "fp8", "weight_scale_semantics": "inverse" });
+    let multiplied = [4.0, 8.0, -0.5, 1.0];
+    for (block, name, expected) in [
+        (
+            inverse.clone(),
+            "m.weight_scale_inv",
+            [0.25, 0.5, -2.0, 4.0],
+        ),
+        (inverse, "m.weight_scale", multiplied),
+        (
+            json!({ "quant_method": "fp8" }),
+            "m.weight_scale_inv",
+            multiplied,
+        ),
+    ] {
+        assert_eq!(read(block, name), expected, "{name}");
+    }
 }
 
 /// A method that is not known is named instead of a missing tensor.

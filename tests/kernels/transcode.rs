@@ -422,7 +422,11 @@ fn fp8_and_nf4() {
             check_as(
                 "more",
                 case,
-                Encoding::Fp8 { block, scale },
+                Encoding::Fp8 {
+                    block,
+                    divide: false,
+                    scale,
+                },
                 &[W, (PartRole::Scales, name)],
                 to,
             );

@@ -110,6 +110,8 @@ pub enum Encoding {
     Fp8 {
         /// Rows and columns that share a scale.
         block: (usize, usize),
+        /// The stored scales divide (GPTQModel) instead of multiplying.
+        divide: bool,
         /// The type of the scales.
         scale: Float,
     },

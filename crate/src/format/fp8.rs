@@ -22,10 +22,12 @@ pub fn e4m3(byte: u8) -> f32 {
     }
 }
 
-/// Decodes `w = e4m3 * scale` in f32; `block` is (rows, columns) per scale.
+/// Decodes `w = e4m3 * scale`, or `e4m3 / scale` with `divide`, in f32; `block` is (rows, columns)
+/// per scale.
 pub(super) fn transcode(
     job: &TranscodeJob<'_>,
     block: (usize, usize),
+    divide: bool,
     scale: Float,
 ) -> Result<PackedMatrix> {
     let n = job.source.stored_rows;
@@ -43,7 +45,9 @@ pub(super) fn transcode(
     let scales = job.part(PartRole::Scales, len)?;
     Ok(job.dense(|row, col| {
         let at = row / block_rows * across + col / block_cols;
-        e4m3(codes[row * k + col]) * scale.get(scales, at).unwrap_or(0.0)
+        let code = e4m3(codes[row * k + col]);
+        let scale = scale.get(scales, at).unwrap_or(0.0);
+        if divide { code / scale } else { code * scale }
     }))
 }
 

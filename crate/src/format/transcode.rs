@@ -128,7 +128,11 @@ fn decode(job: &TranscodeJob<'_>) -> Result<PackedMatrix> {
             scale,
         } => compressed::pack_quantized(job, bits, group, stream, scale),
         Encoding::Int8 { scale } => compressed::int8(job, scale),
-        Encoding::Fp8 { block, scale } => fp8::transcode(job, block, scale),
+        Encoding::Fp8 {
+            block,
+            divide,
+            scale,
+        } => fp8::transcode(job, block, divide, scale),
         Encoding::Bnb4 {
             block,
             nested_block,

@@ -199,7 +199,8 @@ fn choose_variant<B>(from: &StoredRows<B>, to: &TranscodeTarget<B>) -> Option<Tr
         Encoding::Ggml(GgmlType::F32) => dense_variant(Float::F32, to.layout),
         Encoding::Ggml(GgmlType::F16) => dense_variant(Float::F16, to.layout),
         Encoding::Ggml(GgmlType::BF16) => dense_variant(Float::BF16, to.layout),
-        Encoding::Fp8 { .. } | Encoding::MlxMxfp8 | Encoding::Bnb4 { .. } => {
+        // WGSL's division is not exact, so the CPU decodes scales that divide.
+        Encoding::Fp8 { divide: false, .. } | Encoding::MlxMxfp8 | Encoding::Bnb4 { .. } => {
             small_float_variant(from.encoding, to)
         }
         _ if !default => None,
@@ -282,7 +283,7 @@ fn small_float_variant<B>(encoding: Encoding, to: &TranscodeTarget<B>) -> Option
     let variant = Variant::new(Kernel::TranscodeSmall).set("TO", float_code(float));
     let all = |n: usize| u32::try_from(n.max(1)).ok();
     let (variant, group, rows) = match encoding {
-        Encoding::Fp8 { block, scale } => (
+        Encoding::Fp8 { block, scale, .. } => (
             variant.set("SCALE", float_code(scale)),
             all(block.1)?,
             all(block.0)?,

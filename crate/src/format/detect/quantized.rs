@@ -348,9 +348,10 @@ impl WeightFinder<'_> {
     /// FP8 with one scale per block, per row or for the whole tensor.
     pub(super) fn fp8(&self, base: &str, name: &str, info: &TensorInfo) -> Result<WeightSource> {
         let refuse = |hint: &str| self.unsupported(name, info, hint);
-        let scales = self
-            .tensor(base, ".weight_scale_inv")
-            .or_else(|| self.tensor(base, ".weight_scale"));
+        let inverse = self.tensor(base, ".weight_scale_inv");
+        // DeepSeek's files multiply by a tensor of that name, GPTQModel's divide by it.
+        let divide = inverse.is_some() && self.quantization("weight_scale_semantics") == "inverse";
+        let scales = inverse.or_else(|| self.tensor(base, ".weight_scale"));
         let scales = scales.ok_or_else(|| {
             refuse("It has neither 'weight_scale' nor 'weight_scale_inv'; use a checkpoint with its scales, or one in BF16.")
         })?;
@@ -394,7 +395,11 @@ impl WeightFinder<'_> {
         Ok(WeightSource::new(
             name,
             vec![n, k],
-            Encoding::Fp8 { block, scale },
+            Encoding::Fp8 {
+                block,
+                divide,
+                scale,
+            },
             parts,
         ))
     }
