@@ -522,11 +522,12 @@ fn nvfp4_of_modelopt_is_read() {
     }
 }
 
-/// Scaling by ModelOpt's SmoothQuant, and transforms of compressed-tensors.
+/// Scaling by ModelOpt's SmoothQuant, transforms of compressed-tensors and rotations of others.
 #[test]
 fn inputs_that_are_changed_at_run_time_are_refused() {
     use Dtype::{BF16, F8E4M3, F32, I8};
     let method = |name: &str| json!({ "quantization_config": { "quant_method": name } });
+    let rotated = |field: &str, value: Value| json!({ "quantization_config": { "quant_method": "gptq", field: value } });
     let transform = |location: &str| {
         json!({ "quantization_config": { "quant_method": "compressed-tensors", "transform_config": { "config_groups": {
             "R1": { "type": "hadamard", "apply": [{ "location": "weight_output", "targets": ["o_proj"] }] },
@@ -553,6 +554,46 @@ fn inputs_that_are_changed_at_run_time_are_refused() {
         ),
         (transform("weight_input"), vec![plain], None),
         (transform("input"), vec![plain], Some("transforms 'input'")),
+        (
+            rotated("rotation", json!("hadamard")),
+            vec![plain],
+            Some("The 'rotation' of its quantization transforms inputs"),
+        ),
+        (rotated("rotation", Value::Null), vec![plain], None),
+        (rotated("rotation_config", json!({})), vec![plain], None),
+        (
+            rotated("rotation_config", json!({ "algorithm": "hadamard" })),
+            vec![plain],
+            Some("'rotation_config'"),
+        ),
+        (
+            rotated("spinquant_config", json!({ "r4": true })),
+            vec![plain],
+            Some("'spinquant_config'"),
+        ),
+        (
+            rotated("algo_config", json!([{ "name": "quarot" }])),
+            vec![plain],
+            Some("'algo_config'"),
+        ),
+        (
+            rotated(
+                "algo_config",
+                json!({ "name": "rotation", "r3": false, "r4": true }),
+            ),
+            vec![plain],
+            Some("'algo_config'"),
+        ),
+        (
+            rotated(
+                "algo_config",
+                json!([
+                    { "name": "smooth" }, { "name": "rotation", "r3": false, "r4": false },
+                ]),
+            ),
+            vec![plain],
+            None,
+        ),
         (
             transform("k_cache"),
             vec![plain],

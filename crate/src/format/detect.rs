@@ -162,14 +162,22 @@ impl<'a> WeightFinder<'a> {
     }
 
     /// Refuses a weight whose input is changed while the model runs, which no kernel does: ModelOpt's
-    /// scaling (AWQ, SmoothQuant) and the transforms of compressed-tensors (QuIP, SpinQuant's R3 and
-    /// R4). Those of its location `weight_input` or `weight_output` have been applied.
+    /// scaling (AWQ, SmoothQuant), the transforms of compressed-tensors (QuIP, SpinQuant's R3 and
+    /// R4) and the rotations of GPTQModel, AutoRound and Quark. The transforms of compressed-tensors
+    /// at `weight_input` or `weight_output` have been applied.
     fn check_inputs(&self, source: WeightSource, info: &TensorInfo) -> Result<WeightSource> {
         let name = &source.name;
         let base = name.strip_suffix(".weight").unwrap_or(name);
         if self.tensor(base, ".pre_quant_scale").is_some() {
             let hint = "Its inputs are scaled by 'pre_quant_scale'. Use a checkpoint without it (AWQ, SmoothQuant).";
             return Err(self.unsupported(name, info, hint));
+        }
+        if let Some(field) = self.rotation() {
+            let hint = format!(
+                "The '{field}' of its quantization transforms inputs while the model runs. \
+                 Use a checkpoint without such transforms (QuIP, SpinQuant)."
+            );
+            return Err(self.unsupported(name, info, &hint));
         }
         let groups = self.quantization("transform_config")["config_groups"].as_object();
         let transforms = groups
@@ -188,6 +196,36 @@ impl<'a> WeightFinder<'a> {
             }
             None => Ok(source),
         }
+    }
+
+    /// The field of the quantization block that asks for Hadamard transforms of inputs.
+    fn rotation(&self) -> Option<&'static str> {
+        let is_set = |field: &&str| match self.quantization(field) {
+            Value::Null | Value::Bool(false) => false,
+            Value::String(text) => !text.is_empty(),
+            Value::Object(fields) => !fields.is_empty(),
+            _ => true,
+        };
+        let field = ["rotation", "rotation_config", "spinquant_config"];
+        field.into_iter().find(is_set).or_else(|| {
+            // Quark's rotations are merged into the weights if it states that none is online.
+            let rotates = |algorithm: &Value| {
+                let name = algorithm["name"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_lowercase();
+                let is_merged = algorithm["r3"] == false
+                    && algorithm["r4"] == false
+                    && algorithm["online_r1_rotation"] != true;
+                (name.contains("rot") || name.contains("spinquant")) && !is_merged
+            };
+            let config = self.quantization("algo_config");
+            let found = match config.as_array() {
+                Some(list) => list.iter().any(rotates),
+                None => rotates(config),
+            };
+            found.then_some("algo_config")
+        })
     }
 
     /// The group size for `groups` groups of `k` inputs, of which the last may be short: the
