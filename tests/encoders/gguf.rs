@@ -36,6 +36,19 @@ const BERT: Names = &[
     ("classifier.dense", "cls"),
     ("classifier.out_proj", "cls.output"),
 ];
+const DISTILBERT: Names = &[
+    ("embeddings.word_embeddings", "token_embd"),
+    ("embeddings.position_embeddings", "position_embd"),
+    ("embeddings.LayerNorm", "token_embd_norm"),
+    ("attention.q_lin", "attn_q"),
+    ("attention.k_lin", "attn_k"),
+    ("attention.v_lin", "attn_v"),
+    ("attention.out_lin", "attn_output"),
+    ("sa_layer_norm", "attn_output_norm"),
+    ("ffn.lin1", "ffn_up"),
+    ("ffn.lin2", "ffn_down"),
+    ("output_layer_norm", "layer_output_norm"),
+];
 const NOMIC: Names = &[
     ("embeddings.word_embeddings", "token_embd"),
     ("embeddings.token_type_embeddings", "token_types"),
@@ -109,9 +122,13 @@ fn renamed(name: &str, names: Names) -> Option<String> {
         .unwrap_or(name);
     let (module, kind) = name.rsplit_once('.')?;
     let find = |module: &str| names.iter().find(|n| n.0 == module).map(|n| n.1);
-    let layer = ["encoder.layer.", "encoder.layers.", "layers."]
-        .iter()
-        .find_map(|p| module.strip_prefix(p));
+    let layers = [
+        "encoder.layer.",
+        "encoder.layers.",
+        "layers.",
+        "transformer.layer.",
+    ];
+    let layer = layers.iter().find_map(|p| module.strip_prefix(p));
     match layer.and_then(|rest| rest.split_once('.')) {
         Some((layer, rest)) => Some(format!("blk.{layer}.{}.{kind}", find(rest)?)),
         None => Some(format!("{}.{kind}", find(module)?)),
@@ -122,9 +139,16 @@ fn renamed(name: &str, names: Names) -> Option<String> {
 fn converted(model: &str, architecture: &str, names: Names, pooling: i64) -> GgufFile {
     let config = json(&format!("models/{model}/config.json"));
     let number = |field: &str| {
-        config[field]
-            .as_i64()
-            .unwrap_or_else(|| panic!("{model}: {field}"))
+        // DistilBERT's names.
+        let short = match field {
+            "hidden_size" => "dim",
+            "num_hidden_layers" => "n_layers",
+            "intermediate_size" => "hidden_dim",
+            "num_attention_heads" => "n_heads",
+            _ => "",
+        };
+        let value = config[field].as_i64().or(config[short].as_i64());
+        value.unwrap_or_else(|| panic!("{model}: {field}"))
     };
     let gemma = architecture == "gemma-embedding";
     let mut out = GgufFile::new(architecture);
@@ -294,6 +318,7 @@ fn vectors_are_those_of_the_folder() {
     for (model, architecture, names, pooling) in [
         ("bert", "bert", BERT, 1),
         ("xlm_roberta_cls", "bert", BERT, 2),
+        ("distilbert", "bert", DISTILBERT, 1),
         ("nomic_bert", "nomic-bert", NOMIC, 1),
         ("qwen3_embedding", "qwen3", QWEN3, 3),
         ("embeddinggemma", "gemma-embedding", GEMMA, 1),

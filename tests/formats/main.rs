@@ -3,6 +3,7 @@
 
 mod exact;
 mod families;
+mod gguf_files;
 mod large;
 mod malformed;
 mod mlc;

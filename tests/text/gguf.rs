@@ -1,6 +1,7 @@
 //! Tokenizers of GGUF files: ids by llama.cpp's pre-tokenizers
 //! (tests/golden/scripts/make_gguf_pre.py), and the token properties that llama.cpp infers.
 
+use crate::files;
 use jerboa::SortedMap;
 use jerboa::format::gguf::{Gguf, MetadataValue};
 use jerboa::text::{ChatInput, ChatTemplate, SpecialTokens, Tokenizer, TokenizerFiles};
@@ -332,6 +333,56 @@ fn first_and_last_tokens_are_those_of_llama_cpp() {
     assert_eq!(spm(add("add_space_prefix", false)), [1, 4]);
     assert_eq!(spm(add("add_eos_token", true)), [1, 3, 4, 2]);
     assert_eq!(spm(add("add_bos_token", false)), [3, 4]);
+}
+
+/// llama.cpp's conversion without tokenizer.model gives all tokens one score. The ids are those of
+/// the original tokenizer.
+#[test]
+fn equal_scores_merge_in_the_order_of_ids() {
+    #[derive(Deserialize)]
+    struct Strings {
+        cases: Vec<Text>,
+    }
+    #[derive(Deserialize)]
+    struct Text {
+        text: String,
+    }
+    let folder = files::golden().join("tokenizers/phi3-mini");
+    let original = files::read(&folder.join("tokenizer.json.gz"));
+    let parsed: serde_json::Value = serde_json::from_slice(&original).expect("tokenizer.json");
+    let vocab = parsed["model"]["vocab"].as_object().expect("a vocabulary");
+    let mut tokens = vec![String::new(); vocab.len()];
+    for (token, id) in vocab {
+        tokens[id.as_u64().expect("an id") as usize] = token.clone();
+    }
+    let byte = |token: &String| token.len() == 6 && token.starts_with("<0x");
+    let mut kinds: Vec<i64> = tokens.iter().map(|t| if byte(t) { 6 } else { 1 }).collect();
+    kinds[..3].copy_from_slice(&[2, 3, 3]);
+    let scores = vec![-1000.0; tokens.len()];
+    let converted = load(&file(vec![
+        ("model", MetadataValue::Text("llama".into())),
+        ("tokens", MetadataValue::Texts(tokens)),
+        ("token_type", MetadataValue::Ints(kinds)),
+        ("scores", MetadataValue::Floats(scores)),
+        ("add_bos_token", MetadataValue::Bool(false)),
+    ]))
+    .expect("a tokenizer");
+    let original = Tokenizer::load(TokenizerFiles {
+        tokenizer: &original,
+        ..TokenizerFiles::default()
+    })
+    .expect("the original");
+    let recorded: Strings =
+        serde_json::from_slice(&files::read(&folder.join("strings.json.gz"))).expect("strings");
+    // The original also finds control tokens in text.
+    let mut strings: Vec<String> = recorded.cases.into_iter().map(|c| c.text).collect();
+    strings.retain(|text| !text.contains("</s>") && !text.contains("<|"));
+    strings.push("def f(x):\n        return x + 1".into());
+    strings.push("antidisestablishmentarianism; reproducibility".into());
+    for text in strings {
+        let ids = |tokenizer: &Tokenizer| tokenizer.encode(&text, false).expect("ids");
+        assert_eq!(ids(&converted), ids(&original), "{text:?}");
+    }
 }
 
 /// BERT: the file sets lowercasing and accent stripping; [CLS] and [SEP] are always added.

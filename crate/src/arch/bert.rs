@@ -183,7 +183,11 @@ impl BertDims {
             layers: config.layers("num_hidden_layers")?,
             eps: config.number_or("layer_norm_eps", 1e-12)? as f32,
             act: config.activation("hidden_act", "gelu")?,
-            types: config.count_or("type_vocab_size", 2)?,
+            // DistilBERT in GGUF files.
+            types: match config.get("type_vocab_size").and_then(Value::as_u64) {
+                Some(0) => 0,
+                _ => config.count_or("type_vocab_size", 2)?,
+            },
             padding: None,
             relative: false,
         })

@@ -63,10 +63,7 @@ pub(super) static FAMILIES: &[Family] = &[
 /// Sets the fields that the conversion to GGUF drops.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     gguf::set_common_fields(file, out);
-    out.insert(
-        "use_bias".into(),
-        json!(file.has_tensor("blk.0.attn_q.bias")),
-    );
+    out.insert("use_bias".into(), json!(file.has_qkv_bias()));
 }
 
 /// `Ernie4_5ForCausalLM`.

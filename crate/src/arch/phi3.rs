@@ -14,7 +14,10 @@ pub(super) static FAMILIES: &[Family] = &[Family {
     defaults: r#"{"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}"#,
     decoder: Some(phi3),
     gguf: &[gguf::GgufSpec {
-        names: &[("ffn_up", "mlp.gate_up_proj")],
+        names: &[
+            ("attn_qkv", "self_attn.qkv_proj"),
+            ("ffn_up", "mlp.gate_up_proj"),
+        ],
         ..gguf::GgufSpec::new("phi3", "phi3", "Phi3ForCausalLM")
     }],
     mlc: &[mlc::MlcSpec {

@@ -26,10 +26,7 @@ pub(super) static FAMILIES: &[Family] = &[Family {
 /// Sets the fields that the conversion to GGUF drops.
 fn gguf_fields(file: &Gguf, out: &mut Map<String, Value>) {
     out.insert("hidden_act".into(), json!("gelu_pytorch_tanh"));
-    out.insert(
-        "use_bias".into(),
-        json!(file.has_tensor("blk.0.attn_q.bias")),
-    );
+    out.insert("use_bias".into(), json!(file.has_qkv_bias()));
 }
 
 /// `Starcoder2ForCausalLM`.

@@ -428,6 +428,7 @@ impl ModelFiles {
 
     async fn gguf(source: &Source, file: &str) -> Result<ModelFiles> {
         let header = Self::gguf_with_shards(source, file).await?;
+        header.check_is_model()?;
         let file = header.file.as_str();
         let checkpoint = header.checkpoint();
         let mut factors = RopeFactors::default();

@@ -531,6 +531,22 @@ impl WeightSource {
         Some(slice)
     }
 
+    /// The rows `first..first + n` of a matrix, or these elements of a dense vector, under another
+    /// name.
+    pub fn slice_rows(&self, name: &str, first: usize, n: usize) -> Option<WeightSource> {
+        let &[length] = &self.shape[..] else {
+            return self.slice(name, first, vec![n, self.rows_cols().1]);
+        };
+        let as_rows = WeightSource {
+            shape: vec![length, 1],
+            stored_rows: length,
+            ..self.clone()
+        };
+        let mut slice = as_rows.slice(name, first, vec![n, 1])?;
+        (slice.shape, slice.stored_rows) = (vec![n], 1);
+        Some(slice)
+    }
+
     /// Builds `UnsupportedEncoding` for this weight.
     pub fn unsupported(&self, hint: &str) -> Error {
         Error::UnsupportedEncoding {

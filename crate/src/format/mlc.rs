@@ -437,11 +437,7 @@ fn split_fused(
     let mut first = 0;
     for (part, size) in names.iter().zip(sizes) {
         let name = source.name.replace(marker, part);
-        let piece = if source.shape.len() == 1 {
-            vector_slice(&source, &name, first, size)
-        } else {
-            source.slice(&name, first, vec![size, cols])
-        };
+        let piece = source.slice_rows(&name, first, size);
         out.push(piece.ok_or_else(|| Error::Shape {
             tensor: source.name.clone(),
             found: source.shape.clone(),
@@ -450,26 +446,6 @@ fn split_fused(
         first += size;
     }
     Ok(())
-}
-
-/// Slices elements `first..first + size` of a dense vector.
-fn vector_slice(
-    source: &WeightSource,
-    name: &str,
-    first: usize,
-    size: usize,
-) -> Option<WeightSource> {
-    let as_rows = WeightSource {
-        shape: vec![source.rows_cols().1, 1],
-        ..source.clone()
-    };
-    let as_rows = WeightSource {
-        stored_rows: as_rows.shape[0],
-        ..as_rows
-    };
-    let mut slice = as_rows.slice(name, first, vec![size, 1])?;
-    (slice.shape, slice.stored_rows) = (vec![size], 1);
-    Some(slice)
 }
 
 fn missing_field(field: &str) -> Error {

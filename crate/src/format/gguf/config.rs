@@ -158,6 +158,11 @@ impl Gguf {
         warnings
     }
 
+    /// Whether the attention's projections have biases.
+    pub fn has_qkv_bias(&self) -> bool {
+        self.has_tensor("blk.0.attn_q.bias") || self.has_tensor("blk.0.attn_qkv.bias")
+    }
+
     /// Whether the tensor exists.
     pub fn has_tensor(&self, tensor: &str) -> bool {
         self.tensors.contains_key(tensor)

@@ -9,6 +9,7 @@ mod file_choice;
 pub mod mmproj;
 mod names;
 mod pretokenizer;
+mod refusal;
 mod special;
 mod split_files;
 mod text_settings;

@@ -60,10 +60,7 @@ impl GgufSpec {
 /// Sets the fields that most families fix: SiLU, and biases if the file has them.
 pub fn set_common_fields(gguf: &Gguf, out: &mut Map<String, Value>) {
     out.entry("hidden_act").or_insert(json!("silu"));
-    out.insert(
-        "attention_bias".into(),
-        json!(gguf.has_tensor("blk.0.attn_q.bias")),
-    );
+    out.insert("attention_bias".into(), json!(gguf.has_qkv_bias()));
     out.insert(
         "mlp_bias".into(),
         json!(gguf.has_tensor("blk.0.ffn_up.bias")),
@@ -108,12 +105,11 @@ const GLOBAL_MODULES: [(&str, &str); 5] = [
 ];
 
 /// Common names of modules in layers (`blk.N.*`): GGUF's, the original's.
-const LAYER_MODULES: [(&str, &str); 24] = [
+const LAYER_MODULES: [(&str, &str); 23] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),
     ("attn_v", "self_attn.v_proj"),
-    ("attn_qkv", "self_attn.qkv_proj"),
     ("attn_output", "self_attn.o_proj"),
     ("attn_q_norm", "self_attn.q_norm"),
     ("attn_k_norm", "self_attn.k_norm"),
@@ -146,12 +142,12 @@ impl GgufNameMap<'_> {
     /// Adds the weights of a tensor; none for tensors that only inform the configuration.
     pub(super) fn add_weights(&self, tensor: &GgufTensor, out: &mut Weights) {
         let Some(name) = self.architecture.original_name(&tensor.name) else {
-            return;
+            return self.add_split_qkv(tensor, out);
         };
         let Some((before, after)) = name.split_once("{e}") else {
             out.insert(
                 &name,
-                weight_source(tensor, &name).and_then(|s| self.undo_conversion(s, tensor)),
+                weight_source(tensor, &name).and_then(|s| self.undo_conversion(s, &tensor.name)),
             );
             return;
         };
@@ -173,12 +169,46 @@ impl GgufNameMap<'_> {
         }
     }
 
-    /// Undoes what the conversion did to a tensor.
-    fn undo_conversion(
-        &self,
-        mut source: WeightSource,
-        tensor: &GgufTensor,
-    ) -> Result<WeightSource> {
+    /// Adds q, k and v of a tensor that joins their rows (`--fuse-qkv` of llama.cpp's conversion),
+    /// for families without joined projections.
+    fn add_split_qkv(&self, tensor: &GgufTensor, out: &mut Weights) {
+        let Some((layer, kind)) = tensor.name.split_once("attn_qkv.") else {
+            return;
+        };
+        let q = self.heads.unwrap_or(0);
+        let kv = self.kv_heads.unwrap_or(0);
+        let rows = tensor.shape.first().copied().unwrap_or(0);
+        let all = kv.saturating_mul(2).saturating_add(q);
+        let head_rows = rows.checked_div(all).unwrap_or(0);
+        let mut first = 0;
+        for (module, heads) in [("attn_q", q), ("attn_k", kv), ("attn_v", kv)] {
+            let part = format!("{layer}{module}.{kind}");
+            let Some(name) = self.architecture.original_name(&part) else {
+                return;
+            };
+            let slice = weight_source(tensor, &name).and_then(|stacked| {
+                stacked
+                    .slice_rows(&name, first, heads * head_rows)
+                    .filter(|_| head_rows * all == rows)
+                    .ok_or_else(|| self.wrong_head_count(rows, &tensor.name))
+            });
+            out.insert(&name, slice.and_then(|s| self.undo_conversion(s, &part)));
+            first += heads * head_rows;
+        }
+    }
+
+    fn wrong_head_count(&self, rows: usize, tensor: &str) -> Error {
+        let architecture = self.architecture.name;
+        Error::Config {
+            file: "GGUF metadata".into(),
+            reason: format!(
+                "{architecture}.attention.head_count does not divide the {rows} rows of {tensor}"
+            ),
+        }
+    }
+
+    /// Undoes what the conversion did to the tensor of this name.
+    fn undo_conversion(&self, mut source: WeightSource, tensor: &str) -> Result<WeightSource> {
         let gated_norm = source.name.ends_with("linear_attn.norm.weight");
         if self.architecture.norm_plus_one && source.name.ends_with("norm.weight") && !gated_norm {
             source.offset = -1.0;
@@ -186,7 +216,7 @@ impl GgufNameMap<'_> {
         if source.name.ends_with("conv.conv.weight") && source.shape.len() == 2 {
             source.shape.insert(1, 1);
         }
-        let heads = match tensor.name.rsplit('.').nth(1) {
+        let heads = match tensor.rsplit('.').nth(1) {
             Some("attn_q") if self.architecture.interleaved_rope => self.heads,
             Some("attn_k") if self.architecture.interleaved_rope => self.kv_heads,
             _ => return Ok(source),
@@ -194,15 +224,7 @@ impl GgufNameMap<'_> {
         let rows = source.shape.first().copied().unwrap_or(0);
         let head_rows = heads.and_then(|h| rows.checked_div(h)).unwrap_or(0);
         if head_rows == 0 || head_rows % 2 != 0 || heads.is_none_or(|h| h * head_rows != rows) {
-            let architecture = self.architecture.name;
-            let reason = format!(
-                "{architecture}.attention.head_count does not divide the {rows} rows of {}",
-                tensor.name
-            );
-            return Err(Error::Config {
-                file: "GGUF metadata".into(),
-                reason,
-            });
+            return Err(self.wrong_head_count(rows, tensor));
         }
         source.row_order = RowOrder::Interleaved { head_rows };
         Ok(source)

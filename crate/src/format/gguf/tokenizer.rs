@@ -321,7 +321,19 @@ impl<'a> GgufVocabulary<'a> {
 
     /// All pairs of tokens whose concatenation is a token, best score first.
     fn scored_merges(&self) -> Result<Vec<[&str; 2]>> {
-        let scores = self.scores()?;
+        let mut scores = self.scores()?;
+        // Tokens of other types are matched whole. Tokens over 256 bytes are not built by merges.
+        let merged: Vec<usize> = (0..self.tokens.len())
+            .filter(|id| matches!(self.token_type(*id), 1 | 5) && self.tokens[*id].len() <= 256)
+            .collect();
+        if merged.iter().all(|id| scores[*id] == scores[merged[0]]) {
+            // Placeholders: llama.cpp's conversion without tokenizer.model. The original's scores
+            // fall with the id, and runs of spaces are last.
+            for &id in &merged {
+                let spaces = self.tokens[id].trim_start_matches(SPM_SPACE).is_empty();
+                scores[id] = if spaces { f64::MIN } else { -(id as f64) };
+            }
+        }
         let ids: HashMap<&str, usize> = self
             .tokens
             .iter()
@@ -329,12 +341,8 @@ impl<'a> GgufVocabulary<'a> {
             .map(|(id, t)| (t.as_str(), id))
             .collect();
         let mut pairs: Vec<(f64, usize, usize, [&str; 2])> = Vec::new();
-        for (id, token) in self.tokens.iter().enumerate() {
-            // Tokens of other types are matched whole. Tokens over 256 bytes are not built by
-            // merges.
-            if !matches!(self.token_type(id), 1 | 5) || token.len() > 256 {
-                continue;
-            }
+        for id in merged {
+            let token = &self.tokens[id];
             for (at, _) in token.char_indices().skip(1) {
                 let (left, right) = token.split_at(at);
                 if let (Some(l), Some(r)) = (ids.get(left), ids.get(right)) {
