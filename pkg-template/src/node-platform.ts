@@ -54,7 +54,7 @@ function trackPipelines(device: { createComputePipelineAsync(descriptor: unknown
   };
 }
 
-/** Starts no more pipelines on this thread, and waits for those that are being compiled; `onPending` is told that there are some. */
+/** Starts no more pipelines on this thread, and waits for those that are being compiled; `onPending` is called if there are any. */
 export async function drainPipelines(onPending?: () => void): Promise<void> {
   draining = true;
   if (pendingPipelines.size > 0) onPending?.();
