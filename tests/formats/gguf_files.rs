@@ -191,7 +191,12 @@ fn files_that_are_not_models_are_refused_by_their_kind() {
     let mut control = GgufFile::new("controlvector");
     control.tensor("direction.1", &[16], vec![0.0; 16]);
     let mut vocabulary = GgufFile::new("llama");
-    vocabulary.set("llama.block_count", MetadataValue::Int(2));
+    vocabulary
+        .set("llama.block_count", MetadataValue::Int(2))
+        .set(
+            "tokenizer.ggml.tokens",
+            MetadataValue::Texts(vec!["a".into()]),
+        );
     let mut unnamed = GgufFile::default();
     unnamed.tensor("x", &[1], vec![0.0]);
     for (file, says) in [

@@ -4,6 +4,9 @@
 use super::Gguf;
 use crate::{Error, Result};
 
+/// The metadata field of a vocabulary.
+const TOKENS: &str = "tokenizer.ggml.tokens";
+
 impl Gguf {
     /// Refuses a file that is not a model. For a split model, all headers are needed.
     ///
@@ -36,7 +39,8 @@ impl Gguf {
                 "the GGUF metadata has no 'general.architecture'. Use another GGUF file of the model."
                     .into()
             }
-            _ if self.tensors.is_empty() => {
+            _ if self.tensors.is_empty() && self.metadata.contains_key(TOKENS) =>
+            {
                 "this file has a vocabulary but no weights. Load the model's GGUF file.".into()
             }
             _ => return Ok(()),
