@@ -8,9 +8,12 @@ use std::cell::RefCell;
 /// A packed matrix and its dequantized values.
 type Weights = (PackedMatrix, Vec<f32>);
 
+/// What a matrix is created from: its layout, shape and seed.
+type Key = (WeightLayout, [usize; 2], u64);
+
 thread_local! {
-    /// The last matrix with its layout, shape and seed.
-    static LAST: RefCell<Option<((WeightLayout, [usize; 2], u64), Weights)>> = const { RefCell::new(None) };
+    /// The last matrix.
+    static LAST: RefCell<Option<(Key, Weights)>> = const { RefCell::new(None) };
 }
 
 /// A packed random matrix and its dequantized values. The last one is stored: tests run several
