@@ -24,6 +24,8 @@ pub(crate) async fn explain_missing(source: &Source, error: Error) -> Error {
     };
     let hint = match adapter_hint(source).await {
         Ok(Some(hint)) => Some(hint),
+        // The name or the revision may be wrong.
+        _ if matches!(error, Error::NotFound { .. }) => None,
         _ => {
             let names = source.list().await.unwrap_or_default();
             found_hint(names, file == CONFIG_FILE)
